@@ -74,8 +74,12 @@ result<inbox> inbox::open(detail::channel_core& core, const message_pool& pool,
   const std::uint32_t depth = options.depth != 0 ? options.depth : capacity;
   const std::uint32_t refill = std::clamp(
       options.refill, 1U, std::min(detail::receive_batch::largest, std::max(depth / 2, 1U)));
-  detail::owned<detail::inbox_state> state(new (std::nothrow) detail::inbox_state{
-      .core = core, .pool = pool, .depth = depth, .refill = refill});
+  detail::owned<detail::inbox_state> state(
+      new (std::nothrow) detail::inbox_state{.core = core,
+                                             .pool = pool,
+                                             .depth = depth,
+                                             .refill = refill,
+                                             .due_below = depth - refill + 1});
   if (!state || !state->batch.allocate(*pool.places(), refill))
     return error::from_errno(ENOMEM, detail::opening_inbox);
   inbox made(std::move(state));
@@ -84,8 +88,8 @@ result<inbox> inbox::open(detail::channel_core& core, const message_pool& pool,
 }
 
 result<inbox> inbox::open_shared(detail::channel_core& core, const message_pool& pool) noexcept {
-  detail::owned<detail::inbox_state> state(
-      new (std::nothrow) detail::inbox_state{.core = core, .pool = pool, .depth = 0, .refill = 0});
+  detail::owned<detail::inbox_state> state(new (std::nothrow) detail::inbox_state{
+      .core = core, .pool = pool, .depth = 0, .refill = 0, .due_below = 0});
   if (!state) return error::from_errno(ENOMEM, detail::opening_inbox);
   VERBSPP_TRYV(core.open_shared_inbox(*state.get()));
   return inbox(std::move(state));
@@ -130,9 +134,8 @@ result<void> inbox::fill(detail::inbox_state& mine) noexcept {
   }
   if (!mine.core.receives().is_open())
     return mine.core.connection().refusal(detail::posting_receive);
-  while (mine.in_use() < mine.depth && mine.is_due()) {
-    VERBSPP_TRY(posted,
-                mine.core.post_receives(mine, std::min(mine.refill, mine.depth - mine.in_use())));
+  while (mine.is_due()) {
+    VERBSPP_TRY(posted, mine.core.post_receives(mine, mine.refill));
     if (posted == 0) break;
   }
   return success();
@@ -149,9 +152,7 @@ VERBSPP_DATA_PATH std::uint32_t inbox::take(detail::inbox_state& mine) noexcept 
   std::uint32_t place = nothing;
   while (mine.arrived.is_empty() && mine.core.collect(mine, place)) {
   }
-  if (place == nothing) return take_arrived(mine);
-  refill(mine);
-  return place;
+  return place != nothing ? place : take_arrived(mine);
 }
 
 VERBSPP_DATA_PATH std::uint32_t inbox::take_arrived(detail::inbox_state& mine) noexcept {
@@ -160,14 +161,15 @@ VERBSPP_DATA_PATH std::uint32_t inbox::take_arrived(detail::inbox_state& mine) n
   const std::uint32_t place = mine.arrived.take_first(*mine.pool.places());
   --mine.messages;
   mine.core.note_message_taken();
-  refill(mine);
   return place;
 }
 
-VERBSPP_DATA_PATH result<message> inbox::message_in(const detail::inbox_state& mine,
+VERBSPP_DATA_PATH result<message> inbox::message_in(detail::inbox_state& mine,
                                                     std::uint32_t place) noexcept {
   detail::pool_places& places = *mine.pool.places();
-  return result<message>(std::in_place, &places, place, places.record(place).work.bytes_filled(0));
+  result<message> made(std::in_place, &places, place, places.record(place).work.bytes_filled(0));
+  refill(mine);
+  return made;
 }
 
 std::optional<result<message>> inbox::refusal(detail::inbox_state& mine) noexcept {
@@ -201,10 +203,11 @@ std::optional<result<message>> inbox::next_arrived() noexcept {
 result<message> inbox::wait(call_limit limit) noexcept {
   if (!state_) [[unlikely]]
     return moved_from();
-  const std::uint32_t place = take(*state_.get());
+  detail::inbox_state& mine = *state_.get();
+  const std::uint32_t place = take(mine);
   if (place == nothing) [[unlikely]]
     return wait_longer(limit);
-  return message_in(*state_.get(), place);
+  return message_in(mine, place);
 }
 
 result<message> inbox::wait_longer(call_limit limit) noexcept {

@@ -21,7 +21,7 @@ inline constexpr const char* opening_inbox = "inbox::open";
 /// inbox's receives point to it.
 struct [[gnu::visibility("hidden")]] inbox_state {
   /// True if receives should be posted, because there is room for a whole batch.
-  [[nodiscard]] bool is_due() const noexcept { return !is_shared && depth - in_use() >= refill; }
+  [[nodiscard]] bool is_due() const noexcept { return in_use() < due_below; }
   /// The number of places that are posted, or that contain messages that have not been taken.
   [[nodiscard]] std::uint32_t in_use() const noexcept { return posted + messages; }
 
@@ -29,6 +29,7 @@ struct [[gnu::visibility("hidden")]] inbox_state {
   message_pool pool;
   std::uint32_t depth;
   std::uint32_t refill;
+  std::uint32_t due_below;  ///< a batch of receives is due while fewer places are in use
   receive_batch batch{};
   message_list arrived{};
   std::uint32_t messages = 0;  ///< the number of messages in `arrived`
@@ -60,10 +61,11 @@ VERBSPP_DATA_PATH bool channel_core::collect(inbox_state& inbox, std::uint32_t& 
     const one_thread only(users_);
     filled = connection_.poll(completions);
     // The usual case is one message. It need not be put into the list of the inbox.
-    if (filled == 1 && completions->status == IBV_WC_SUCCESS && is_receive(completions->wr_id) &&
+    if (filled == 1 && completions->status == IBV_WC_SUCCESS &&
         (completions->wc_flags & IBV_WC_WITH_INV) == 0) [[likely]] {
       receive_slot* const slot = receives_.find(completions->wr_id);
-      if (slot != nullptr && slot->is_in_inbox() && slot->inbox == &inbox) [[likely]] {
+      if (slot != nullptr && slot->notes == receive_slot::in_inbox && slot->inbox == &inbox)
+          [[likely]] {
         place = receive_message(*slot, *completions);
         return false;
       }

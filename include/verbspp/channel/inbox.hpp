@@ -120,10 +120,12 @@ class inbox {
   [[nodiscard]] static result<inbox> open_shared(detail::channel_core& core,
                                                  const message_pool& pool) noexcept;
   static constexpr std::uint32_t nothing = UINT32_MAX;
-  /// Takes the next message if one has arrived. \returns its place, or `nothing`
+  /// Takes the next message if one has arrived. The caller then calls `message_in`.
+  /// \returns its place, or `nothing`
   [[nodiscard]] static std::uint32_t take(detail::inbox_state& mine) noexcept;
   [[nodiscard]] static std::uint32_t take_arrived(detail::inbox_state& mine) noexcept;
-  [[nodiscard]] static result<message> message_in(const detail::inbox_state& mine,
+  /// Returns a message that was taken, and posts receives if that is due.
+  [[nodiscard]] static result<message> message_in(detail::inbox_state& mine,
                                                   std::uint32_t place) noexcept;
   /// Posts receives in batches while the receive queue has room for a batch, and the pool has free
   /// places.

@@ -92,26 +92,24 @@ class receive_slots {
   void set_capacity(std::uint32_t requests) noexcept { capacity_ = requests; }
 
   /// Accepts requests from now on. \pre no receive is outstanding
-  void open() noexcept {
-    is_open_ = true;
-    room_ = capacity_;
-  }
+  void open() noexcept { is_open_ = true; }
   /// Accepts no more requests.
   void close() noexcept { is_open_ = false; }
   [[nodiscard]] VERBSPP_DATA_PATH bool is_open() const noexcept { return is_open_; }
   /// Records that all receives have left the queue.
-  void empty_queue() noexcept {
-    completed_ += outstanding();
-    room_ = capacity_;
-  }
+  void empty_queue() noexcept { completed_ = posted_; }
 
   // Posting.
 
-  [[nodiscard]] VERBSPP_DATA_PATH std::uint32_t room() const noexcept { return room_; }
-  [[nodiscard]] std::uint32_t outstanding() const noexcept { return capacity_ - room_; }
+  [[nodiscard]] VERBSPP_DATA_PATH std::uint32_t room() const noexcept {
+    return capacity_ - outstanding();
+  }
+  [[nodiscard]] VERBSPP_DATA_PATH std::uint32_t outstanding() const noexcept {
+    return static_cast<std::uint32_t>(posted_ - completed_);
+  }
   /// True if the queue has room, and there is a free slot.
   [[nodiscard]] VERBSPP_DATA_PATH bool has_room() const noexcept {
-    return room_ != 0 && free_ != no_slot;
+    return room() != 0 && free_ != no_slot;
   }
   /// As `send_window::need_not_wait`.
   [[nodiscard]] VERBSPP_DATA_PATH bool need_not_wait() const noexcept {
@@ -119,7 +117,7 @@ class receive_slots {
   }
   /// The number of receives that can be posted now, but at most `wanted`.
   [[nodiscard]] VERBSPP_DATA_PATH std::uint32_t room_for(std::uint32_t wanted) const noexcept {
-    return std::min({wanted, room_, free_count_});
+    return std::min({wanted, room(), free_count_});
   }
   /// The slot for the next receive. The slot stays free until `commit` is called. \pre `has_room`
   [[nodiscard]] VERBSPP_DATA_PATH receive_slot& next() noexcept { return slots_[free_]; }
@@ -127,8 +125,7 @@ class receive_slots {
   VERBSPP_DATA_PATH void commit(receive_slot& slot, scope_state* scope, bool is_held) noexcept {
     free_ = slot.next;
     --free_count_;
-    slot.number = static_cast<std::uint32_t>(completed_) + outstanding();
-    --room_;
+    slot.number = static_cast<std::uint32_t>(posted_++);
     slot.is = receive_slot::state::posted;
     slot.notes = 0;
     slot.scope = scope;
@@ -158,11 +155,11 @@ class receive_slots {
   /// Counts slots that were taken for an inbox's receives.
   void note_committed(std::uint32_t count) noexcept {
     free_count_ -= count;
-    room_ -= count;
+    posted_ += count;
   }
   /// Frees the slot of an inbox's receive that could not be posted.
   void uncommit(receive_slot& slot) noexcept {
-    ++room_;
+    --posted_;
     release(slot);
   }
   /// Makes a posted receive keep this memory alive until the receive has finished.
@@ -177,16 +174,13 @@ class receive_slots {
   /// channel.
   [[nodiscard]] VERBSPP_DATA_PATH receive_slot* find(std::uint64_t wr_id) const noexcept {
     const std::uint32_t index = static_cast<std::uint32_t>(wr_id) & no_slot;
-    if (index >= size_ || slots_[index].id != (wr_id & below_operation) ||
+    if (index >= size_ || wr_id_of(work_operation::receive, slots_[index].id) != wr_id ||
         slots_[index].is != receive_slot::state::posted) [[unlikely]]
       return nullptr;
     return &slots_[index];
   }
   /// Records that a receive has left the queue.
-  VERBSPP_DATA_PATH void note_left() noexcept {
-    ++room_;
-    ++completed_;
-  }
+  VERBSPP_DATA_PATH void note_left() noexcept { ++completed_; }
   /// The number of receives that have ever left the queue. They leave it in the order of posting.
   [[nodiscard]] VERBSPP_DATA_PATH std::uint64_t completed() const noexcept { return completed_; }
   /// The number of an outstanding receive. Receives are numbered in the order of posting.
@@ -240,10 +234,10 @@ class receive_slots {
   std::uint32_t size_ = 0;
   std::uint32_t free_ = no_slot;  ///< the first of the free slots
   std::uint32_t free_count_ = 0;
-  std::uint32_t room_ = 0;
   std::uint32_t capacity_ = 0;
   std::uint32_t unheld_ = 0;
   bool is_open_ = false;
+  std::uint64_t posted_ = 0;  ///< the number of receives that were ever posted
   std::uint64_t completed_ = 0;
   owned<receive_slot[]> owner_{};
 };
