@@ -21,21 +21,32 @@ constexpr char lost_memory[] =
 
 }  // namespace
 
-VERBSPP_DATA_PATH void channel_core::deliver(receive_slot& slot,
+VERBSPP_DATA_PATH inbox_state* channel_core::inbox_of(std::uint64_t wr_id) const noexcept {
+  inbox_state* each = first_inbox_;
+  while (each != nullptr && each->next_wr_id() != wr_id) each = each->next;
+  return each;
+}
+
+VERBSPP_DATA_PATH void channel_core::deliver(inbox_state& inbox,
                                              const ibv_wc& completion) noexcept {
-  inbox_state& inbox = *slot.inbox;
-  inbox.arrived.append(*inbox.pool.places(), receive_message(slot, completion));
+  const std::uint32_t place = receive_message(inbox, completion);
+  if (inbox.itself) [[unlikely]] {
+    inbox.pool.places()->give_back(place);
+    return forget_if_finished(inbox);
+  }
+  inbox.arrived.append(*inbox.pool.places(), place);
   ++inbox.messages;
   ++inbox_messages_;
 }
 
 VERBSPP_DATA_PATH void channel_core::complete_receive(const ibv_wc& completion) noexcept {
-  receive_slot* const slot = receives_.find(completion.wr_id);
-  if (slot == nullptr) [[unlikely]]
+  inbox_state* const inbox = inbox_of(completion.wr_id);
+  receive_slot* const slot = inbox != nullptr ? nullptr : receives_.find(completion.wr_id);
+  if (inbox == nullptr && slot == nullptr) [[unlikely]]
     return;
   if ((completion.wc_flags & IBV_WC_WITH_INV) != 0 && leases_ != nullptr) [[unlikely]]
     leases_->note_invalidated(completion.invalidated_rkey);
-  if (slot->is_in_inbox()) return deliver(*slot, completion);
+  if (inbox != nullptr) return deliver(*inbox, completion);
   receives_.note_left();
   slot->status = IBV_WC_SUCCESS;
   slot->opcode = number_of(completion.opcode);
@@ -151,6 +162,10 @@ bool channel_core::complete_all(const ibv_wc (&completions)[16], int filled) noe
 
 void channel_core::complete_failed(const ibv_wc& completion) noexcept {
   const std::uint32_t status = number_of(completion.status);
+  if (inbox_state* const inbox = inbox_of(completion.wr_id)) {
+    receives_.note_left();
+    return fail_receive(*inbox, status, completion.vendor_err);
+  }
   if (is_receive(completion.wr_id)) {
     receive_slot* const slot = receives_.find(completion.wr_id);
     if (slot == nullptr) return;
@@ -181,13 +196,28 @@ void channel_core::fail_receive(receive_slot& slot, std::uint32_t status,
   slot.queue_pair = connection_.local().number.value();
   slot.connection = static_cast<std::uint16_t>(connection_.generation());
   note_failure(connection_.failed(status, vendor_code, slot.id, work_operation::receive),
-               slot.is_in_inbox() ? nullptr : slot.scope);
-  if (!slot.is_in_inbox()) return complete(slot);
-  if ((slot.notes & receive_slot::hidden) != 0) guard_.show(place_of(slot));
-  if (!guard_.is_lost()) slot.inbox->pool.places()->give_back(slot.memory.place);
-  --slot.inbox->posted;
-  --inbox_receives_;
-  receives_.release(slot);
+               slot.scope);
+  complete(slot);
+}
+
+void channel_core::fail_receive(inbox_state& inbox, std::uint32_t status,
+                                std::uint32_t vendor_code) noexcept {
+  const std::uint32_t place = take_posted(inbox);
+  if (!guard_.is_lost()) inbox.pool.places()->give_back(place);
+  note_failure(connection_.failed(status, vendor_code, place, work_operation::receive), nullptr);
+  forget_if_finished(inbox);
+}
+
+/// Fails all receives that inboxes have posted.
+void channel_core::flush_inboxes() noexcept {
+  for (inbox_state* each = first_inbox_; each != nullptr;) {
+    // The last receive of a destroyed inbox also destroys its state.
+    inbox_state* const next = each->next;
+    each->tag = new_inbox_tag();
+    for (std::uint32_t left = each->posted; left != 0; --left)
+      fail_receive(*each, IBV_WC_WR_FLUSH_ERR, 0);
+    each = next;
+  }
 }
 
 /// Breaks the connection, because a shared receive of this channel has failed.

@@ -263,6 +263,7 @@ void channel_core::destroy_queue_pair() noexcept {
     fail_send(sends_.completed(), work_operation::send, IBV_WC_WR_FLUSH_ERR, 0);
   receives_.for_each_posted(
       [this](receive_slot& slot) { fail_receive(slot, IBV_WC_WR_FLUSH_ERR, 0); });
+  flush_inboxes();
   receives_.empty_queue();
 }
 

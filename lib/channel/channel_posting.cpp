@@ -6,53 +6,65 @@
 #include <verbspp/channel/detail/channel_core.hpp>
 
 #include <algorithm>
+#include <utility>
 
 namespace verbspp::detail {
 
 result<std::uint32_t> channel_core::post_receives(inbox_state& inbox,
                                                   std::uint32_t wanted) noexcept {
   pool_places& places = *inbox.pool.places();
-  const std::uint32_t filled =
-      inbox.batch.fill(places, receives_.room_for(wanted), [&](std::uint32_t place) {
-        return wr_id_of(work_operation::receive, receives_.commit(inbox, place).id);
-      });
-  if (filled == 0) return 0U;
-  receives_.note_committed(filled);
+  const std::uint64_t tag = inbox.tag;
+  std::uint32_t count = inbox.batch.fill(places, std::min(wanted, receives_.room()),
+                                         [tag](std::uint32_t place) { return tag | place; });
+  if (count == 0) return 0U;
   const one_thread only(users_);
-  std::uint32_t count = filled;
   const int returned = inbox.batch.post(places, count, [this](auto* list, auto* rejected) {
     return ibv_post_recv(connection_.native(), list, rejected);
   });
+  const auto place_at = [&](std::uint32_t i) {
+    return static_cast<std::uint32_t>(inbox.batch.request(i).wr_id);
+  };
+  if (count != 0) {
+    // The places are linked already.
+    places.record(place_at(count - 1)).next = message_list::none;
+    inbox.places_posted.append(places, {.first = place_at(0), .last = place_at(count - 1)});
+  }
   inbox.posted += count;
   inbox_receives_ += count;
-  const auto slot_of = [&](std::uint32_t i) {
-    return receives_.find(inbox.batch.request(i).wr_id);
-  };
-  for (std::uint32_t i = filled; i != count; --i) receives_.uncommit(*slot_of(i - 1));
-  if (guard_.is_active()) [[unlikely]]
-    for (std::uint32_t i = 0; i < count; ++i)
-      hide(*slot_of(i), native_of(*inbox.batch.request(i).sg_list, false));
+  receives_.note_posted(count);
+  if (places.is_watched()) [[unlikely]]
+    inbox.batch.hide(count);
   if (returned == 0) return count;
   return post_failure(returned, posting_receive, 1, connection_.capacities().max_receive_elements);
 }
 
-void channel_core::drop_inbox(inbox_state& inbox) noexcept {
-  receives_.for_each_posted([this, &inbox](receive_slot& slot) {
-    if (!slot.is_in_inbox() || slot.inbox != &inbox) return;
-    slot.scope = nullptr;
-    slot.memory.keeper = inbox.pool.places();
-    slot.notes &= receive_slot::hidden;
-    slot.notes |= receive_slot::keeping;
-    receives_.note_unheld(slot);
-  });
-  inbox_receives_ -= inbox.posted;
+void channel_core::open_inbox(inbox_state& inbox) noexcept {
+  inbox.tag = new_inbox_tag();
+  inbox.next = std::exchange(first_inbox_, &inbox);
+  ++inboxes_;
+  open_handle();
+}
+
+void channel_core::drop_inbox(owned<inbox_state> dropped) noexcept {
+  inbox_state& inbox = *dropped.get();
   inbox_messages_ -= inbox.messages;
   if (shared_inbox_ == &inbox) {
     shared_inbox_ = nullptr;
     if (member_->hub) member_->hub->drop_inbox(*member_.get());
   }
   --inboxes_;
+  inbox.itself = std::move(dropped);
+  forget_if_finished(inbox);
   drop_handle();
+}
+
+/// Destroys the state of an inbox that was destroyed, if no receives are posted.
+void channel_core::forget_if_finished(inbox_state& inbox) noexcept {
+  if (!inbox.itself || inbox.posted != 0) return;
+  inbox_state** link = &first_inbox_;
+  while (*link != &inbox) link = &(*link)->next;
+  *link = inbox.next;
+  const owned<inbox_state> finished = std::move(inbox.itself);
 }
 
 bool channel_core::has_shared_messages() const noexcept {

@@ -130,7 +130,7 @@ hub_state::~hub_state() {
   for (std::uint32_t place = 0; place < places.count(); ++place) {
     if (!is_posted_.get()[place]) continue;
     take_back(places, place);
-    places.give_back(place);
+    places.give_back_unfilled(place);
   }
 }
 
@@ -449,7 +449,7 @@ void hub_state::hand_out_shared(const ibv_wc& completion, empty_slots& into) noe
 /// Handles a shared receive that has failed, or whose channel no longer exists. Only the first
 /// failure is passed to the channel.
 void hub_state::fail_shared(const ibv_wc& completion) noexcept {
-  pool_->places()->give_back(place_of(completion.wr_id));
+  pool_->places()->give_back_unfilled(place_of(completion.wr_id));
   row* const of = row_of(completion.qp_num);
   if (of == nullptr || std::exchange(of->member->knows_failure_, true)) return;
   of->member->put(completion);
@@ -513,10 +513,7 @@ void hub_state::post_receives() noexcept {
     for (std::uint32_t i = count; i < filled; ++i)
       is_posted_.get()[place_of(batch_.request(i).wr_id)] = false;
     if (places.is_watched()) [[unlikely]]
-      for (std::uint32_t i = 0; i < count; ++i) {
-        const ibv_sge& element = *batch_.request(i).sg_list;
-        device_takes(element.addr, element.length);
-      }
+      batch_.hide(count);
     posted_ += count;
     if (returned != 0) {
       refill_failure_ = post_failure(returned, "ibv_post_srq_recv", 1, 1);

@@ -24,7 +24,7 @@ error moved_from() noexcept {
 
 inbox::inbox(detail::owned<detail::inbox_state>&& state) noexcept : state_(std::move(state)) {
   // The inbox counts as a handle, since it may outlive the channel.
-  state_->core.open_inbox();
+  state_->core.open_inbox(*state_.get());
 }
 
 inbox::inbox(inbox&& other) noexcept = default;
@@ -43,7 +43,8 @@ void inbox::leave() noexcept {
   state_->core.end_subject(state_.get());
   detail::pool_places& places = *state_->pool.places();
   while (!state_->arrived.is_empty()) places.give_back(state_->arrived.take_first(places));
-  state_->core.drop_inbox(*state_.get());
+  detail::channel_core& core = state_->core;
+  core.drop_inbox(std::move(state_));
 }
 
 result<inbox> inbox::open(channel& of, const message_pool& pool, inbox_options options) noexcept {

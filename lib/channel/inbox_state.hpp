@@ -2,10 +2,12 @@
 #pragma once
 
 #include "channel/receive_batch.hpp"
+#include <verbspp/base/detail/owned.hpp>
 #include <verbspp/channel/detail/channel_core.hpp>
 #include <verbspp/channel/detail/pool_places.hpp>
 #include <verbspp/channel/inbox.hpp>
 #include <verbspp/channel/message_pool.hpp>
+#include <verbspp/memory/detail/watched_memory.hpp>
 
 #include <cstdint>
 
@@ -17,9 +19,12 @@ namespace verbspp::detail {
 inline constexpr const char* taking_message = "next message of an inbox";
 inline constexpr const char* opening_inbox = "inbox::open";
 
-/// The state of an inbox. It is allocated separately from the inbox, because the slots of the
-/// inbox's receives point to it.
+/// The state of an inbox. It is allocated separately from the inbox, because it exists until the
+/// last of the inbox's receives has finished.
 struct [[gnu::visibility("hidden")]] inbox_state {
+  /// The `wr_id` of the receive that will complete next. If no receive is posted, no request has
+  /// this `wr_id`.
+  [[nodiscard]] std::uint64_t next_wr_id() const noexcept { return tag | places_posted.first; }
   /// True if receives should be posted, because there is room for a whole batch.
   [[nodiscard]] bool is_due() const noexcept { return in_use() < due_below; }
   /// The number of places that are posted, or that contain messages that have not been taken.
@@ -31,24 +36,34 @@ struct [[gnu::visibility("hidden")]] inbox_state {
   std::uint32_t refill;
   std::uint32_t due_below;  ///< a batch of receives is due while fewer places are in use
   receive_batch batch{};
+  /// The `wr_id` of the posted receives, without their places. It differs from the tags of other
+  /// inboxes, and of earlier connections.
+  std::uint64_t tag = 0;
+  message_list places_posted{};  ///< the places of the posted receives, in order
   message_list arrived{};
   std::uint32_t messages = 0;  ///< the number of messages in `arrived`
   std::uint32_t posted = 0;
-  bool is_short = false;   ///< the pool had too few places for the hub's receives
-  bool is_shared = false;  ///< the hub posts the receives; depth, refill and batch are unused
+  inbox_state* next = nullptr;  ///< in the channel's list of inboxes
+  owned<inbox_state> itself{};  ///< if the inbox was destroyed
+  bool is_short = false;        ///< the pool had too few places for the hub's receives
+  bool is_shared = false;       ///< the hub posts the receives; depth, refill and batch are unused
 };
 
-VERBSPP_DATA_PATH std::uint32_t channel_core::receive_message(receive_slot& slot,
-                                                              const ibv_wc& completion) noexcept {
-  if ((slot.notes & receive_slot::hidden) != 0) [[unlikely]]
-    guard_.show(place_of(slot));
-  inbox_state& inbox = *slot.inbox;
-  const std::uint32_t place = slot.memory.place;
-  inbox.pool.places()->fill(place, completed_work(completion), {});
+VERBSPP_DATA_PATH std::uint32_t channel_core::take_posted(inbox_state& inbox) noexcept {
+  pool_places& places = *inbox.pool.places();
+  const std::uint32_t place = inbox.places_posted.take_first(places);
+  if (places.is_watched()) [[unlikely]]
+    device_returns(reinterpret_cast<std::uintptr_t>(places.at(place)), places.place_size());
   --inbox.posted;
   --inbox_receives_;
+  return place;
+}
+
+VERBSPP_DATA_PATH std::uint32_t channel_core::receive_message(inbox_state& inbox,
+                                                              const ibv_wc& completion) noexcept {
+  const std::uint32_t place = take_posted(inbox);
+  inbox.pool.places()->fill(place, completed_work(completion), {});
   receives_.note_left();
-  receives_.release(slot);
   return place;
 }
 
@@ -61,14 +76,11 @@ VERBSPP_DATA_PATH bool channel_core::collect(inbox_state& inbox, std::uint32_t& 
     const one_thread only(users_);
     filled = connection_.poll(completions);
     // The usual case is one message. It need not be put into the list of the inbox.
-    if (filled == 1 && completions->status == IBV_WC_SUCCESS &&
-        (completions->wc_flags & IBV_WC_WITH_INV) == 0) [[likely]] {
-      receive_slot* const slot = receives_.find(completions->wr_id);
-      if (slot != nullptr && slot->notes == receive_slot::in_inbox && slot->inbox == &inbox)
-          [[likely]] {
-        place = receive_message(*slot, *completions);
-        return false;
-      }
+    if (filled == 1 && completions->wr_id == inbox.next_wr_id() &&
+        completions->status == IBV_WC_SUCCESS && (completions->wc_flags & IBV_WC_WITH_INV) == 0)
+        [[likely]] {
+      place = receive_message(inbox, *completions);
+      return false;
     }
   }
   return complete_all(completions, filled);

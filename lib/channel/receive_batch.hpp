@@ -4,6 +4,7 @@
 #include <verbspp/base/detail/owned.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/channel/detail/pool_places.hpp>
+#include <verbspp/memory/detail/watched_memory.hpp>
 
 #include <infiniband/verbs.h>
 
@@ -70,9 +71,14 @@ class receive_batch {
     if (rejected != nullptr)
       while (accepted < count && &all[accepted].request != rejected) ++accepted;
     for (std::uint32_t i = accepted; i < count; ++i)
-      places.give_back(places.place_of(all[i].element));
+      places.give_back_unfilled(places.place_of(all[i].element));
     count = accepted;
     return returned;
+  }
+  /// Marks the memory of the first `count` receives as being written by the device.
+  void hide(std::uint32_t count) const noexcept {
+    for (std::uint32_t i = 0; i < count; ++i)
+      device_takes(entries_.get()[i].element.addr, entries_.get()[i].element.length);
   }
   [[nodiscard]] const ibv_recv_wr& request(std::uint32_t i) const noexcept {
     return entries_.get()[i].request;

@@ -20,7 +20,6 @@ result<void> receive_slots::allocate() noexcept {
     slots_[i].is = receive_slot::state::free;
   }
   free_ = 0;
-  free_count_ = size_;
   return success();
 }
 

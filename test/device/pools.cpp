@@ -284,6 +284,56 @@ TEST_CASE("an inbox returns messages in order and posts receives with few doorbe
   check_places(pool);
 }
 
+TEST_CASE("several inboxes and a handle share a receive queue") {
+  const testbed bed;
+  const auto first_pool = must(message_pool::create(bed.domain, 8, 64));
+  const auto second_pool = must(message_pool::create(bed.domain, 8, 64));
+  auto left = must(bed.domain.build_channel().build());
+  auto right = must(bed.domain.build_channel().max_receive_work_requests(16).build());
+  inbox first = must(inbox::open(right, first_pool, {.depth = 2}));
+  std::optional<inbox> second = must(inbox::open(right, second_pool, {.depth = 2}));
+  buffer<> into(bed.domain, 64);
+  auto receive = must(right.post_receive({.elements = into.scatter()}));
+  channel_pair ends = connect_channels(std::move(left), std::move(right));
+  buffer<> from(bed.domain, 64);
+  const auto send = [&](std::size_t size) {
+    must(ends.left.send({.elements = from.gather(0, size)}));
+  };
+  const auto arrives = [](inbox& at, std::size_t size) {
+    CHECK(must(at.wait(patience)).size() == size);
+  };
+  for (std::size_t size = 1; size <= 5; ++size) send(size);
+  arrives(*second, 3);
+  arrives(first, 1);
+  arrives(*second, 4);
+  arrives(first, 2);
+  CHECK(must(receive.wait(patience)).byte_count() == 5U);
+
+  // The receives of a destroyed inbox stay posted: `second`, `first`, `second`, `first`.
+  second.reset();
+  CHECK(second_pool.available() == 6);
+  SECTION("and drop what they receive") {
+    for (std::size_t size = 6; size <= 9; ++size) send(size);
+    arrives(first, 7);
+    arrives(first, 9);
+    CHECK(second_pool.available() == 8);
+  }
+  SECTION("until the channel is renewed") {
+    must(ends.right.renew());
+    CHECK(second_pool.available() == 8);
+    CHECK_FALSE(first.next());
+    must(ends.left.renew());
+    must(ends.left.handshake(ends.right.endpoint()));
+    must(ends.right.handshake(ends.left.endpoint()));
+    send(6);
+    arrives(first, 6);
+  }
+  SECTION("until the channel is destroyed") { ends.right = channel(); }
+  ends.right = channel();
+  check_places(first_pool);
+  check_places(second_pool);
+}
+
 TEST_CASE_METHOD(
     two_channels,
     "a message has the length of the received data regardless of its previous length") {

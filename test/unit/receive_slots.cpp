@@ -122,41 +122,16 @@ TEST_CASE("all receives in flight can be visited") {
   CHECK(visited == std::vector<receive_slot*>{&second});
 }
 
-TEST_CASE("a receive of an inbox has neither a handle nor the scope of an earlier use") {
+TEST_CASE("receives of inboxes occupy the queue but no slots") {
   open_slots receives(4);
-  scope_state scope;
-  receives.complete(receives.post(&scope, false));
-  // This pointer is never dereferenced.
-  inbox_state* const owner = reinterpret_cast<inbox_state*>(&receives);
-  receive_slot& slot = receives.slots.commit(*owner, 7);
-  receives.slots.note_committed(1);
-  CHECK(slot.is_in_inbox());
-  CHECK(slot.inbox == owner);
-  CHECK(slot.memory.place == 7);
-  CHECK(receives.slots.held() == 0);
-  CHECK(receives.slots.room() == 3);
-  CHECK(receives.slots.find(open_slots::wr_id(slot)) == &slot);
-  CHECK(scope.receives == 0);
-}
-
-TEST_CASE("a receive that cannot be posted returns its slot and its room") {
-  open_slots receives(4);
-  inbox_state* const owner = reinterpret_cast<inbox_state*>(&receives);
-  receive_slot& slot = receives.slots.commit(*owner, 1);
-  receives.slots.note_committed(1);
-  const std::uint64_t id = open_slots::wr_id(slot);
-  receives.slots.uncommit(slot);
+  receives.slots.note_posted(3);
+  CHECK(receives.slots.room() == 1);
+  receive_slot& slot = receives.post();
+  CHECK_FALSE(receives.slots.has_room());
+  CHECK(receives.slots.held() == 1);
+  // They count as completed in the order in which all receives of the queue complete.
+  for (int i = 0; i < 3; ++i) receives.slots.note_left();
+  CHECK(receives.slots.number_of(slot) == receives.slots.completed());
+  receives.complete(slot);
   CHECK(receives.slots.room() == 4);
-  CHECK(receives.slots.find(id) == nullptr);
-  CHECK(&receives.slots.next() == &slot);
-}
-
-TEST_CASE("the room for several receives is limited by the queue and by free slots") {
-  open_slots receives(4);
-  CHECK(receives.slots.room_for(3) == 3);
-  CHECK(receives.slots.room_for(9) == 4);
-  // Results that have not been taken occupy slots, but they occupy no places in the receive queue.
-  for (std::uint32_t i = 0; i + 2 < receives.slots.size(); ++i) receives.complete(receives.post());
-  CHECK(receives.slots.room() == 4);
-  CHECK(receives.slots.room_for(9) == 2);
 }

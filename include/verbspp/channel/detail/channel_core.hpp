@@ -248,13 +248,10 @@ class channel_core {
   /// Counts a handle to a request, or another object that refers to the core.
   VERBSPP_DATA_PATH void open_handle() noexcept { ++handles_; }
   /// Counts an inbox.
-  void open_inbox() noexcept {
-    ++inboxes_;
-    open_handle();
-  }
-  /// Removes an inbox from the count. Its receives stay posted, and keep their places in the pool
-  /// until they have finished. This may destroy the core.
-  void drop_inbox(inbox_state& inbox) noexcept;
+  void open_inbox(inbox_state& inbox) noexcept;
+  /// Removes an inbox from the count. Its receives stay posted, and its state exists until they
+  /// have finished. This may destroy the core.
+  void drop_inbox(owned<inbox_state> dropped) noexcept;
   /// True if messages for the channel arrive in its hub's pool.
   [[nodiscard]] bool has_shared_messages() const noexcept;
   /// Makes `inbox` the one that gets the channel's messages from the hub's pool.
@@ -570,16 +567,26 @@ class channel_core {
   [[gnu::noinline]] bool complete_all(const ibv_wc (&completions)[16], int filled) noexcept;
   void complete(const ibv_wc& completion) noexcept;
   void complete_receive(const ibv_wc& completion) noexcept;
-  void deliver(receive_slot& slot, const ibv_wc& completion) noexcept;
-  /// Records the completion of an inbox's receive. Defined in inbox_state.hpp.
+  void deliver(inbox_state& inbox, const ibv_wc& completion) noexcept;
+  /// Removes the place of the receive that completes next. Defined in inbox_state.hpp.
+  [[nodiscard]] std::uint32_t take_posted(inbox_state& inbox) noexcept;
+  /// Records the completion of that receive. Defined in inbox_state.hpp.
   /// \returns the place of the message
-  [[nodiscard]] std::uint32_t receive_message(receive_slot& slot,
+  [[nodiscard]] std::uint32_t receive_message(inbox_state& inbox,
                                               const ibv_wc& completion) noexcept;
+  /// The inbox whose next receive has this `wr_id`; null if there is none.
+  [[nodiscard]] inbox_state* inbox_of(std::uint64_t wr_id) const noexcept;
+  void forget_if_finished(inbox_state& inbox) noexcept;
+  void flush_inboxes() noexcept;
+  [[nodiscard]] std::uint64_t new_inbox_tag() noexcept {
+    return inbox_receive << operation_at | std::uint64_t{inbox_tags_++ & 0xffffff} << 32;
+  }
   void complete_failed(const ibv_wc& completion) noexcept;
   void complete(receive_slot& slot) noexcept { receives_.complete(slot, place_of(slot), guard_); }
   void fail_send(std::uint64_t number, work_operation operation, std::uint32_t status,
                  std::uint32_t vendor_code) noexcept;
   void fail_receive(receive_slot& slot, std::uint32_t status, std::uint32_t vendor_code) noexcept;
+  void fail_receive(inbox_state& inbox, std::uint32_t status, std::uint32_t vendor_code) noexcept;
   void fail_shared_receive(const ibv_wc& completion) noexcept;
   void note_failure(const work_error& failure, scope_state* scope) noexcept;
   void lose_queue(int returned) noexcept;
@@ -649,6 +656,8 @@ class channel_core {
   channel_connection connection_;
   std::uint32_t handles_ = 0;  ///< handles, inboxes, open scopes, and `callers_`
   std::uint32_t inboxes_ = 0;
+  std::uint32_t inbox_tags_ = 0;         ///< counts the tags that inboxes have had
+  inbox_state* first_inbox_ = nullptr;   ///< inboxes, and destroyed ones with receives
   std::uint32_t inbox_receives_ = 0;     ///< outstanding receives of inboxes
   std::uint32_t inbox_messages_ = 0;     ///< messages of inboxes that were not taken
   inbox_state* shared_inbox_ = nullptr;  ///< for messages that arrive in the pool of the hub

@@ -31,7 +31,7 @@ struct alignas(32) place_record {
 
   completed_work work{0, 0, 0, 0};
   channel_id source{};
-  std::uint32_t next = taken;  ///< the next place in a list of free places, or of messages
+  std::uint32_t next = taken;  ///< the next place in a list of free, posted or filled places
 };
 
 /// The registered places of a message pool. They exist until the last handle of the pool is
@@ -67,8 +67,9 @@ class pool_places : public memory_keeper {
     return needs_care() ? take_with_care() : unlist();
   }
 
-  /// Takes up to `wanted` free places, and calls `function(i, place)` for each. \returns the number
-  /// of places taken
+  /// Takes up to `wanted` free places for receives, and calls `function(i, place)` for each. They
+  /// stay linked in this order; the last one is linked to a free place. \returns the number of
+  /// places taken
   template <class Function>
   [[nodiscard]] VERBSPP_DATA_PATH std::uint32_t take(std::uint32_t wanted,
                                                      Function function) noexcept {
@@ -76,7 +77,7 @@ class pool_places : public memory_keeper {
     const brief_guard guard(lock_);
     std::uint32_t place = first_;
     for (; count < wanted && place != place_record::end_of_list; ++count) {
-      const std::uint32_t next = std::exchange(record(place).next, place_record::taken);
+      const std::uint32_t next = record(place).next;
       if (is_watched_) [[unlikely]]
         show(place);
       function(count, place);
@@ -92,6 +93,12 @@ class pool_places : public memory_keeper {
       return give_back_with_care(place);
     if (list(place)) [[unlikely]]
       destroy();
+  }
+
+  /// Returns the place of a receive that has filled none.
+  void give_back_unfilled(std::uint32_t place) noexcept {
+    record(place).next = place_record::taken;
+    give_back(place);
   }
 
   [[nodiscard]] VERBSPP_DATA_PATH place_record& record(std::uint32_t place) noexcept {
@@ -185,15 +192,15 @@ class pool_places : public memory_keeper {
   std::uint32_t uses_ = 1;  ///< the number of handles and taken places
 };
 
-/// An ordered list of messages in the places of one pool, linked through the records of those
-/// places.
+/// An ordered list of places of one pool, which contain messages or are posted. They are linked
+/// through their records.
 struct message_list {
   static constexpr std::uint32_t none = place_record::end_of_list;
   std::uint32_t first = none;
   std::uint32_t last = none;
 
   [[nodiscard]] VERBSPP_DATA_PATH bool is_empty() const noexcept { return first == none; }
-  /// Appends a place that was filled.
+  /// Appends a place.
   VERBSPP_DATA_PATH void append(pool_places& places, std::uint32_t place) noexcept {
     places.record(place).next = none;
     append(places, {.first = place, .last = place});

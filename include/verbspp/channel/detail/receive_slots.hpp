@@ -19,8 +19,6 @@
 
 namespace verbspp::detail {
 
-struct inbox_state;
-
 /// The state of one receive, from its posting until its result is taken. It fills one cache line.
 struct alignas(64) receive_slot {
   enum class state : std::uint8_t { free, posted, done };
@@ -29,23 +27,16 @@ struct alignas(64) receive_slot {
     in_scope = 1U << 0,  ///< count the receive as finished in `scope`
     unheld = 1U << 1,    ///< no handle exists: free the slot
     keeping = 1U << 2,   ///< release `memory`
-    hidden = 1U << 3,    ///< remove the mark in the memory guard
-    in_inbox = 1U << 4   ///< append place `memory.place` to the inbox, and free the slot
+    hidden = 1U << 3     ///< remove the mark in the memory guard
   };
 
   [[nodiscard]] VERBSPP_DATA_PATH bool is_done() const noexcept { return is == state::done; }
-  [[nodiscard]] VERBSPP_DATA_PATH bool is_in_inbox() const noexcept {
-    return (notes & in_inbox) != 0;
-  }
   [[nodiscard]] VERBSPP_DATA_PATH completed_work work() const noexcept {
     return {opcode, byte_count, flags, immediate};
   }
 
-  std::uint64_t id;  ///< lower bits: the index of the slot; upper bits: the number of its uses
-  union {
-    scope_state* scope;  ///< if `in_scope`
-    inbox_state* inbox;  ///< if `in_inbox`
-  };
+  std::uint64_t id;    ///< lower bits: the index of the slot; upper bits: the number of its uses
+  scope_state* scope;  ///< if `in_scope`
   kept_memory memory;
   union {
     std::uint32_t next;    ///< the next free slot, while this one is free
@@ -71,7 +62,7 @@ struct alignas(64) receive_slot {
 static_assert(sizeof(receive_slot) == 64 || sizeof(void*) != 8);
 
 /// The receives of a channel. Each has a slot, which is free, posted or done, and becomes free
-/// again when its result is taken.
+/// again when its result is taken. The receives of inboxes have no slots, and are only counted.
 class receive_slots {
  public:
   receive_slots() noexcept = default;
@@ -115,16 +106,11 @@ class receive_slots {
   [[nodiscard]] VERBSPP_DATA_PATH bool need_not_wait() const noexcept {
     return has_room() || !is_open();
   }
-  /// The number of receives that can be posted now, but at most `wanted`.
-  [[nodiscard]] VERBSPP_DATA_PATH std::uint32_t room_for(std::uint32_t wanted) const noexcept {
-    return std::min({wanted, room(), free_count_});
-  }
   /// The slot for the next receive. The slot stays free until `commit` is called. \pre `has_room`
   [[nodiscard]] VERBSPP_DATA_PATH receive_slot& next() noexcept { return slots_[free_]; }
   /// Marks the slot that `next` returned as posted. \param is_held true if the receive has a handle
   VERBSPP_DATA_PATH void commit(receive_slot& slot, scope_state* scope, bool is_held) noexcept {
     free_ = slot.next;
-    --free_count_;
     slot.number = static_cast<std::uint32_t>(posted_++);
     slot.is = receive_slot::state::posted;
     slot.notes = 0;
@@ -140,28 +126,8 @@ class receive_slots {
     slot.notes |= receive_slot::unheld;
     ++unheld_;
   }
-  /// Takes the next free slot for an inbox's receive, which is to fill this place in the inbox's
-  /// pool. The caller then calls `note_committed`.
-  [[nodiscard]] VERBSPP_DATA_PATH receive_slot& commit(inbox_state& inbox,
-                                                       std::uint32_t place) noexcept {
-    receive_slot& slot = slots_[free_];
-    free_ = slot.next;
-    slot.is = receive_slot::state::posted;
-    slot.notes = receive_slot::in_inbox;
-    slot.inbox = &inbox;
-    slot.memory.place = place;
-    return slot;
-  }
-  /// Counts slots that were taken for an inbox's receives.
-  void note_committed(std::uint32_t count) noexcept {
-    free_count_ -= count;
-    posted_ += count;
-  }
-  /// Frees the slot of an inbox's receive that could not be posted.
-  void uncommit(receive_slot& slot) noexcept {
-    --posted_;
-    release(slot);
-  }
+  /// Counts receives of an inbox, which have no slots.
+  void note_posted(std::uint32_t count) noexcept { posted_ += count; }
   /// Makes a posted receive keep this memory alive until the receive has finished.
   VERBSPP_DATA_PATH static void keep(receive_slot& slot, const kept_memory& memory) noexcept {
     slot.memory = memory;
@@ -209,14 +175,13 @@ class receive_slots {
     slot.id = (slot.id + one_use) & below_operation;
     slot.next = free_;
     free_ = index;
-    ++free_count_;
   }
   /// The number of receives, outstanding or done, that have a handle.
   [[nodiscard]] std::uint32_t held() const noexcept {
     std::uint32_t count = 0;
     for (std::uint32_t i = 0; i < size_; ++i)
       if (slots_[i].is != receive_slot::state::free &&
-          (slots_[i].notes & (receive_slot::unheld | receive_slot::in_inbox)) == 0)
+          (slots_[i].notes & receive_slot::unheld) == 0)
         ++count;
     return count;
   }
@@ -233,7 +198,6 @@ class receive_slots {
   receive_slot* slots_ = nullptr;
   std::uint32_t size_ = 0;
   std::uint32_t free_ = no_slot;  ///< the first of the free slots
-  std::uint32_t free_count_ = 0;
   std::uint32_t capacity_ = 0;
   std::uint32_t unheld_ = 0;
   bool is_open_ = false;

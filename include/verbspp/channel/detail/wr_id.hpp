@@ -28,6 +28,9 @@ inline constexpr std::uint64_t below_operation = (std::uint64_t{1} << operation_
 [[nodiscard]] constexpr bool is_receive(std::uint64_t wr_id) noexcept {
   return static_cast<std::int64_t>(wr_id) < 0;
 }
+/// The highest byte of the `wr_id` of an inbox's receives. The lowest 4 bytes are the place in the
+/// inbox's pool, and the bytes between them identify the inbox and the connection.
+inline constexpr std::uint64_t inbox_receive = 0xfe;
 /// The highest byte of the `wr_id` of a hub's shared receives.
 inline constexpr std::uint64_t shared_receive = 0xff;
 [[nodiscard]] constexpr bool is_shared_receive(std::uint64_t wr_id) noexcept {
