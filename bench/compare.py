@@ -87,9 +87,9 @@ LIMITS = {
     "usual_shared": Limit("ratio", 1.5, {"clang": 1.62}),
     "usual_put": Limit("ratio", 1.25),
     "usual_message": Limit("more", 60, {"clang": 88}),
-    "usual_receive": Limit("more", 60, {"g++": 160, "clang": 175}),
-    "usual_one_busy": Limit("more", 60, {"g++": 248, "clang": 232}),
-    "usual_all_busy": Limit("more", 60, {"g++": 123, "clang": 130}),
+    "usual_receive": Limit("more", 60, {"g++": 104, "clang": 106}),
+    "usual_one_busy": Limit("more", 60, {"g++": 192, "clang": 189}),
+    "usual_all_busy": Limit("more", 60, {"g++": 102, "clang": 113}),
     "usual_awaited": Limit("more", 110, {"g++": 450, "clang": 425}),
 }
 # The counts of the device. verbspp's counts must not exceed those of raw C.
