@@ -33,7 +33,8 @@ using namespace std::chrono_literals;
 
 // Send a file
 
-/// Writes a file into the window of the peer, with up to eight blocks in flight.
+/// Writes a file into the window of the peer, with up to eight blocks in flight. The window has to
+/// be as large as the file. The channel was built with `.max_inline_data(8)`.
 transport_result<std::uint64_t> send_file(channel& peer, std::istream& file,
                                           const protection_domain& domain,
                                           const remote_memory<access::remote_write>& window) {
@@ -54,7 +55,8 @@ transport_result<std::uint64_t> send_file(channel& peer, std::istream& file,
     if (write.has_request()) VERBSPP_TRYV(write.wait());
     file.read(reinterpret_cast<char*>(buffer.data()), block);
     const auto length = static_cast<std::size_t>(file.gcount());
-    if (length == 0) break;
+    if (length == 0 && file.eof()) break;
+    if (length == 0) return error(error_kind::driver, "read the file", "the stream has failed");
     VERBSPP_TRY(from, buffer.gather(0, length));
     VERBSPP_TRY(to, window.slice(sent, length));
     VERBSPP_TRY(posted, peer.post_write({.elements = from, .remote = to}));
@@ -63,9 +65,29 @@ transport_result<std::uint64_t> send_file(channel& peer, std::istream& file,
   }
   for (auto& write : writes)
     if (write.has_request()) VERBSPP_TRYV(write.wait());
-  // The peer does not notice writes, so this message, which has no bytes, follows them.
-  VERBSPP_TRYV(peer.send({}));
+  // The peer does not notice writes, so this message follows them. It is the length of the file.
+  VERBSPP_TRYV(peer.send({.elements = inline_payload(sent)}));
   return sent;
+}
+
+using file_window = registered_buffer<access::local_write | access::remote_write>;
+using length_buffer = registered_buffer<access::local_write, std::uint64_t>;
+
+/// Receives a file of up to `largest` bytes from the program at the other end of a socket.
+transport_result<file_window> receive_file(int socket, const protection_domain& domain,
+                                           std::size_t largest) {
+  VERBSPP_TRY(window, file_window::allocate(domain, largest));
+  VERBSPP_TRY(handle, window.remote());
+  VERBSPP_TRY(empty, length_buffer::allocate(domain, 1));
+  VERBSPP_TRY(prepared, domain.build_channel().build());
+  VERBSPP_TRY(finished, prepared.post_receive(std::move(empty)));
+  VERBSPP_TRY(met, exchange(socket, std::move(prepared), handle, 10s));
+
+  auto [received, length] = finished.wait(60s);
+  VERBSPP_TRYV(received);
+  std::cout << length[0] << " bytes arrived\n";
+  VERBSPP_TRYV(met.channel.wait(10s));  // until the sender has closed its channel
+  return window;
 }
 
 /// Many small writes of one buffer, of which the device signals every 16th only.
@@ -152,6 +174,31 @@ transport_result<std::uint64_t> take_ticket(
   VERBSPP_TRY(into, before.scatter(0, 1));
   VERBSPP_TRYV(owner.fetch_and_add({.result = into, .remote = word, .addend = 1}));
   return before[0];
+}
+
+/// Prepares the owner of a counter. This line replaces the default rights of the channel, so it
+/// names reads and writes again.
+result<prepared_channel> prepare_owner(const protection_domain& domain) {
+  return domain.build_channel()
+      .access(access::local_write | access::remote_read | access::remote_write |
+              access::remote_atomic)
+      .build();
+}
+
+// Several requests, one doorbell
+
+/// Writes a record and its header with one doorbell.
+transport_result<void> write_record(channel& peer, const gather_element& record,
+                                    const remote_memory<access::remote_write>& to_record,
+                                    const gather_element& header,
+                                    const remote_memory<access::remote_write>& to_header) {
+  VERBSPP_TRYV(peer.scope([&](channel_scope& scope) {
+    return scope.post_batch<2>([&](auto& batch) {
+      batch.post_write({.elements = record, .remote = to_record});
+      batch.post_write({.elements = header, .remote = to_header});
+    });
+  }));
+  return success();
 }
 
 // One event loop
