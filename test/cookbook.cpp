@@ -141,8 +141,9 @@ transport_result<void> tables(const protection_domain& domain) {
   }
   VERBSPP_TRYV(prepare_owner(domain));
   // A word can also be a field of a remote structure.
+  using counted_rows = remote_array<row, everything & access::all_remote>;
   VERBSPP_TRY(all, table.remote());
-  VERBSPP_TRY(atomic_rows, (remote_array < row, everything & access::all_remote > ::of(all)));
+  VERBSPP_TRY(atomic_rows, counted_rows::of(all));
   VERBSPP_TRY(second, atomic_rows.element(1));
   VERBSPP_TRY(word, remote_word::at(second.field(&row::version)));
   VERBSPP_TRY(into, before.scatter(0, 1));

@@ -36,12 +36,12 @@ transport_result<void> run(std::string_view device_name) {
   VERBSPP_TRY(full, text_buffer::allocate(domain, 64));
   std::ranges::copy(std::string_view("hello, verbs"), full.begin());
   VERBSPP_TRY(sending, sender.post_send(std::move(full)));
-  auto [sent, outbox] = sending.wait(5s);
+  auto [sent, returned] = sending.wait(5s);
   VERBSPP_TRYV(sent);
 
-  auto [received, inbox] = arriving.wait(5s);
+  auto [received, text] = arriving.wait(5s);
   VERBSPP_TRY(work, received);
-  std::cout << work.byte_count().value_or(0) << " bytes arrived: " << inbox.data() << '\n';
+  std::cout << work.byte_count().value_or(0) << " bytes arrived: " << text.data() << '\n';
   return success();
 }
 

@@ -46,7 +46,7 @@ result<void> accept(const protection_domain& domain, hub_clients<account>& clien
                                                         {.exchange = protocol}));
   for (std::uint32_t i = 0; i < clients_to_come; ++i) {
     VERBSPP_TRY(next, acceptor.next(patience));
-    // The channel owns the socket, and breaks when the client closes its end.
+    // The channel has a duplicate of the socket, and breaks when the client closes its end.
     VERBSPP_TRYV(clients.add(std::move(next.met.channel), account{next.met.theirs}));
   }
   return success();
@@ -58,10 +58,10 @@ result<void> answer(hub_clients<account>& clients, const std::stop_token& stop) 
     VERBSPP_TRY(client, clients.wait(stop));
     while (auto request = client.next())
       if (client.link().post_send(std::move(*request)).has_value()) ++client.data().answered;
-    // The turn ends here. If the channel has broken, the client is removed from the table.
     if (client.link().is_connected()) continue;
     std::cout << "client " + std::to_string(client.data().number) + " left after " +
                      std::to_string(client.data().answered) + " answers\n";
+    // The turn ends with `client`. The table then removes the client, whose channel has broken.
   }
 }
 
