@@ -60,7 +60,8 @@ inline bool wait_for_session(const wrapped_ends::extended_queue_type& queue,
 
 }  // namespace
 
-/// Has external linkage, so that the compiler cannot remove the allocation.
+/// Holds the memory that `loop_planted_write` allocates. It has external linkage, so that the
+/// compiler cannot remove that allocation.
 std::unique_ptr<std::uint64_t> planted;
 
 bool loop_verbspp_write(wrapped_ends& ends, std::uint64_t operations) noexcept {

@@ -85,7 +85,7 @@ class echo_server {
                                                           {.exchange = protocol}));
     for (;;) {
       VERBSPP_TRY(next, acceptor.next(wait_limit(std::chrono::hours(24), stop)));
-      // The channel owns the socket, and breaks when the client closes its end.
+      // The channel has a duplicate of the socket, and breaks when the client closes its end.
       VERBSPP_TRYV(clients_.add(std::move(next.met.channel), account{next.met.theirs}));
       ++accepted_;
     }

@@ -18,7 +18,7 @@ result<remote_memory<Rights>> part_of(const remote_memory_description& lent, con
   if (offset > lent.length)
     return error::above_limit(operation, "offset, bytes", offset, lent.length);
   if (length > lent.length - offset)
-    return error::above_limit(operation, "length from the offset on, bytes", length,
+    return error::above_limit(operation, "length after the offset, bytes", length,
                               lent.length - offset);
   return remote_memory<Rights>(lent.address + offset, length, lent.rkey);
 }

@@ -101,7 +101,7 @@ result<void> awaited_room::await_resume() noexcept {
     return error::above_limit(waiting, "requests", wanted_, sends.capacity(),
                               "the limit is the length of the send queue");
   if (sends.room() >= wanted_) return success();
-  return limit().failure(waiting, "the send queue has remained full");
+  return limit().failure(waiting, "the send queue did not get enough room");
 }
 
 }  // namespace verbspp::detail

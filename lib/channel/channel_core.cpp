@@ -147,22 +147,22 @@ result<void> channel_core::prepare() noexcept {
   const std::uint32_t asked_sends = asked.max_send_work_requests.value();
   const std::uint32_t asked_receives = has_receives ? asked.max_receive_work_requests.value() : 0;
   const std::uint32_t granted_receives = has_receives ? granted.max_receive_work_requests : 0;
-  const std::uint64_t all_granted =
-      std::uint64_t{granted.max_send_work_requests} + granted_receives;
   // The granted capacities may exceed the requested ones. They are used if the completion queue has
-  // enough room.
-  bool is_as_granted = all_granted <= connection_.queue().capacity();
+  // enough room. In a hub, they are not used, because the program chooses the room for all channels
+  // by the requested capacities.
+  const bool is_as_granted =
+      !member_ && std::uint64_t{granted.max_send_work_requests} + granted_receives <=
+                      connection_.queue().capacity();
   if (member_) {
     // If the hub cannot attach the channel, for example because it has no room for its requests,
     // the queue pair is destroyed.
     const auto attached =
         settings.hub->attach(*member_.get(), connection_.native()->qp_num, connection_.port(),
-                             all_granted, std::uint64_t{asked_sends} + asked_receives);
+                             std::uint64_t{asked_sends} + asked_receives);
     if (!attached.has_value()) {
       connection_.drop_queue_pair();
       return attached.assume_error();
     }
-    is_as_granted = attached.assume_value();
   }
   sends_.set_capacity(is_as_granted ? granted.max_send_work_requests : asked_sends);
   receives_.set_capacity(is_as_granted ? granted_receives : asked_receives);

@@ -42,7 +42,7 @@ std::size_t ended_message(const error& e, std::span<char> buffer) noexcept {
   const int length = std::snprintf(
       buffer.data(), buffer.size(),
       "%s: %s%s, with %" PRIu64 " requests of the send queue and %" PRIu64
-      " receives outstanding%s; they were aborted, and the connection was closed: renew it%s",
+      " receives outstanding%s; they were aborted, and the channel is broken: renew it%s",
       e.operation(), was_stopped ? "a stop was requested" : "the timeout expired",
       named_peer(peer_of(facts)).text, facts[0], facts[1],
       waits_for_messages ? ", for which no message arrived" : "", advice);

@@ -208,30 +208,28 @@ result<void> hub_state::join(hub_member& member) noexcept {
   return success();
 }
 
-result<bool> hub_state::attach(hub_member& member, std::uint32_t number, unsigned port,
-                               std::uint64_t granted, std::uint64_t asked) noexcept {
+result<void> hub_state::attach(hub_member& member, std::uint32_t number, unsigned port,
+                               std::uint64_t requests) noexcept {
   const brief_guard guard(lock_);
   if (lost_ != 0) return poll_failure(lost_);
   // Completions that are still in the queue may belong to an earlier queue pair with this number,
   // so they are processed before the number leads to this channel.
   take_all_completions();
-  VERBSPP_TRYV(member.make_room(granted));
-  const bool is_as_granted = room_.take(granted);
-  const std::uint64_t taken = is_as_granted ? granted : asked;
-  if (!is_as_granted && !room_.take(asked))
-    return error::above_limit(building_in_hub, "completions", asked,
+  VERBSPP_TRYV(member.make_room(requests));
+  if (!room_.take(requests))
+    return error::above_limit(building_in_hub, "completions", requests,
                               room_.capacity() - room_.expected(),
                               "the hub's completion queue has no room for another channel: "
                               "create the hub with more (hub_options::completions)");
   if (!numbers_.set(number, static_cast<std::uint16_t>(member.id.index))) {
-    room_.give_back(taken);
+    room_.give_back(requests);
     return error::from_errno(ENOMEM, building_in_hub);
   }
-  member.expected_ = taken;
+  member.expected_ = requests;
   member.number_ = number;
   member.knows_failure_ = false;
   listener_.hear_port(port);
-  return is_as_granted;
+  return success();
 }
 
 int hub_state::look() noexcept {

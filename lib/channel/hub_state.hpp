@@ -102,12 +102,10 @@ class [[gnu::visibility("hidden")]] hub_state {
 
   /// Adds the channel to the hub, and assigns an index to it.
   [[nodiscard]] result<void> join(hub_member& member) noexcept;
-  /// Registers the number of the channel's queue pair, and reserves completions: one for each of
-  /// the `granted` requests if the queue has room for them, otherwise one for each of the `asked`
+  /// Registers the number of the channel's queue pair, and reserves a completion for each of its
   /// requests.
-  /// \returns true if room for all granted requests was reserved
-  [[nodiscard]] result<bool> attach(hub_member& member, std::uint32_t number, unsigned port,
-                                    std::uint64_t granted, std::uint64_t asked) noexcept;
+  [[nodiscard]] result<void> attach(hub_member& member, std::uint32_t number, unsigned port,
+                                    std::uint64_t requests) noexcept;
   /// Processes the available completions. Returns at once if the hub never sleeps, and another
   /// thread has the lock. \returns the negative value that a failed poll returned, otherwise 0
   [[nodiscard]] int look() noexcept;

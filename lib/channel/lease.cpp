@@ -167,8 +167,8 @@ result<lease_record*> grant_any(channel_core& core, const lease_request& request
   return error(error_kind::invalid_input, granting, "this value of lease_by is unknown");
 }
 
-/// True if the lease can be revoked with a request, because its window is bound, and the connection
-/// exists.
+/// True if a request can revoke the lease: its window is bound, the channel is connected, and the
+/// library may invalidate windows on this device.
 /// \pre the lease has not ended
 bool is_revoked_by_request(const lease_record& record) noexcept {
   return record.granted.by == lease_by::window && !record.is_void &&

@@ -25,8 +25,8 @@ constexpr const char* no_manager =
     "the kernel's connection manager is not available: load its module, rdma_ucm, and check that "
     "/dev/infiniband/rdma_cm exists";
 constexpr const char* no_device =
-    "no RDMA device has a route to this address: an interface with an RDMA device must be in its "
-    "network, or in the network of its router (see `rdma link` and `ip route get`)";
+    "no RDMA device has a route to this address: the route must leave through an interface with an "
+    "RDMA device (compare `ip route get` with `rdma link`)";
 constexpr const char* no_such_local_address =
     "no RDMA device of this host has this address (see `rdma link` and `ip address`), or another "
     "server listens on this port on all addresses";
@@ -162,7 +162,10 @@ error cm_failure(const cm_event_data& event, const char* step) noexcept {
       const error failed = error::from_errno(errnum, step);
       if (errnum == ETIMEDOUT)
         return failed.as(error_kind::timed_out, "the subnet manager did not return the route");
-      return failed.as(error_kind::not_found, "there is no route to this address");
+      return failed.as(
+          error_kind::not_found,
+          "the connection manager found no route: check `ip route get`, or on InfiniBand the "
+          "subnet manager");
     }
     case cm_event::unreachable:
       // A positive status comes from the peer's response to the lookup of a service.

@@ -157,8 +157,9 @@ result<bool> detail::bind_this_thread_near(const char* sysfs, const char* name,
   if (errnum == 0) return true;
   if (!strict) return false;
   return error::from_errno(errnum, binding_to_node,
-                           "this thread is not allowed to use any processor of the node: check its "
-                           "cpuset (`taskset -p`), or use numa_binding::as_far_as_possible");
+                           "the cpuset of this process contains no processor of the node: see "
+                           "cpuset.cpus.effective of its cgroup, or use "
+                           "numa_binding::as_far_as_possible");
 }
 
 result<std::optional<numa_node>> numa_node_of(const device& one) noexcept {

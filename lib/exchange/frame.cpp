@@ -82,10 +82,10 @@ described_field describe(const field_description& field) noexcept {
       std::snprintf(made.text.data(), made.text.size(), "remote memory (%s)", rights.data());
       break;
     case field_kind::remote_object:
-      print_memory("a remote object (%s) of %u bytes '%.*s'");
+      print_memory("a remote object (%s) of %u bytes, '%.*s'");
       break;
     case field_kind::remote_array:
-      print_memory("a remote array (%s) of elements of %u bytes '%.*s'");
+      print_memory("a remote array (%s) with elements of %u bytes, '%.*s'");
       break;
     case field_kind::remote_word:
       print("a remote word of %u bytes", field);

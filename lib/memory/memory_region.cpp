@@ -283,7 +283,7 @@ error no_such_part(const registered_range& range, const char* operation, std::si
   if (offset > range.length)
     return error::above_limit(operation, "offset, bytes", offset, range.length);
   if (length > range.length - offset)
-    return error::above_limit(operation, "length from the offset on, bytes", length,
+    return error::above_limit(operation, "length after the offset, bytes", length,
                               range.length - offset);
   return error::above_limit(operation, "length of one element, bytes", length, UINT32_MAX,
                             "split it into several elements or requests");

@@ -211,7 +211,7 @@ result<void> connect(queue_pair_data& queue_pair, const managed_attributes& by) 
   if (given.mtu && given.mtu->native() != receiving.attributes.path_mtu)
     return error::mismatch("compare with the connection manager", "path MTU, bytes",
                            given.mtu->bytes(), 128 << receiving.attributes.path_mtu,
-                           "the manager uses the MTU of the route: leave out path_mtu");
+                           "the connection manager uses the MTU of the route: leave out path_mtu");
   if (acknowledges(local.type)) {
     receiving.attributes.max_dest_rd_atomic =
         std::min(receiving.attributes.max_dest_rd_atomic, local.reads_as_target.value());

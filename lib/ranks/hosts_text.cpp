@@ -76,7 +76,7 @@ class hosts_reader {
 
   // The functions that the parser calls. If one returns false, the parser stops.
   bool null() { return refuse("it has no value"); }
-  bool boolean(bool /*value*/) { return refuse("it is neither a number nor a string"); }
+  bool boolean(bool /*value*/) { return refuse("it must not be true or false"); }
   bool number_integer(number_integer_t /*value*/) { return refuse("it is below 0"); }
   bool number_float(number_float_t /*value*/, const string_t& /*text*/) {
     return refuse("it is not an integer");
@@ -147,6 +147,7 @@ class hosts_reader {
     return seen_in_list_[1] || refuse("\"port\" is missing: the port of the meeting point");
   }
   bool start_array(std::size_t /*elements*/) {
+    if (where_ == place::in_hosts) return refuse("a host must be a name or an object, not a list");
     if (where_ != place::in_list || key_ != "hosts") return refuse("it must not be a list");
     where_ = place::in_hosts;
     key_.clear();

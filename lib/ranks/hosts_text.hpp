@@ -36,7 +36,8 @@ struct hosts_text {
                                 std::uint32_t other = 0) noexcept;
 
 /// Reads the entries that a text contains.
-/// \errors as `host_list::parse`, for problems that can be seen in a single entry
+/// \errors those of `host_list::parse` that concern the form: the text is not JSON, an entry is
+/// unknown, missing or duplicate, or a value has the wrong type. The caller checks the values.
 [[nodiscard]] result<hosts_text> read_hosts(std::string_view json);
 
 }  // namespace verbspp::detail

@@ -102,7 +102,10 @@ error detail::cannot_flush(const char* operation, bool nowhere) noexcept VERBSPP
 }
 
 error detail::no_such_operation(const char* operation) noexcept VERBSPP_NONBLOCKING {
-  return {error_kind::not_supported, operation, "the device does not have this operation"};
+  return {
+      error_kind::not_supported, operation,
+      "this queue pair does not have this operation: the device lacks it, or the queue pair was "
+      "created without it"};
 }
 
 error detail::no_fence(const char* operation) noexcept VERBSPP_NONBLOCKING {

@@ -39,7 +39,8 @@ bool wait_for(int socket, short events, const wait_limit& limit) {
   }
 }
 
-/// Creates a socket that is bound for IPv6 and IPv4, or only for IPv4 if the machine has no IPv6.
+/// Creates a socket that is bound to this port for both IPv6 and IPv4, or for IPv4 alone if the
+/// machine has no IPv6.
 result<descriptor> bind_to(std::uint16_t number) {
   descriptor socket(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   const bool dual = socket.is_open();

@@ -28,7 +28,7 @@ transport_result<void> serve(const protection_domain& domain, std::string_view p
   VERBSPP_TRY(listener, tcp_listener::open(port));
   VERBSPP_TRY(socket, listener.accept(patience));
 
-  // 64 places of 256 bytes. The inbox keeps receives posted from them.
+  // A pool of 64 places of 256 bytes. The inbox posts receives into them.
   VERBSPP_TRY(pool, message_pool::create(domain, 64, 256));
   VERBSPP_TRY(prepared, domain.build_channel().build());
   VERBSPP_TRY(requests, inbox::open(prepared, pool));

@@ -26,7 +26,7 @@ auto adopt(const protection_domain& domain, const completion_queue& queue, ibv_q
 }
 
 // case: build_datagram_without_qkey
-// expect: the queue key is missing: call .qkey(...) before .build()
+// expect: the queue key is missing: call .qkey(...) on the builder first
 auto build(const protection_domain& domain, const completion_queue& queue) {
   const auto builder =
       build_queue_pair<transport::ud>().protection_domain(domain).completion_queue(queue);

@@ -464,6 +464,21 @@ TEST_CASE("a hub refuses objects for which it has no room") {
   }
 }
 
+TEST_CASE("a hub has room for all its channels even if the device grants longer queues") {
+  const testbed bed;
+  constexpr std::uint32_t channels = 7;
+  constexpr std::uint32_t requests = 17;
+  const auto hub = must(channel_hub::create(
+      bed.domain, {.channels = channels, .completions = channels * 2 * requests}));
+  const auto builder = bed.domain.build_channel()
+                           .max_send_work_requests(requests)
+                           .max_receive_work_requests(requests)
+                           .hub(hub);
+  std::vector<prepared_channel> made;
+  while (made.size() < channels) made.push_back(must(builder.build()));
+  CHECK(hub.size() == channels);
+}
+
 TEST_CASE_METHOD(two_channels, "a channel with requests in flight closes within its limit") {
   const auto pool = must(message_pool::create(bed.domain, 64, 4096));
   for (const int milliseconds : {0, 100}) {

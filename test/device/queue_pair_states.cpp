@@ -80,7 +80,8 @@ void wait_until_drained(const queue_pair<Transport, send_queue_drained>& pair) {
   wait_until([&] { return !must(pair.query()).is_draining(); }, "the send queue to drain");
 }
 
-/// Returns a queue pair that is connected to itself and was brought to `State` step by step.
+/// Returns a queue pair that was brought to `State` step by step. From RTR on, RC and UC queue
+/// pairs are connected to themselves. ERR is entered from INIT.
 template <transport Transport, queue_pair_state State>
 queue_pair<Transport, State> bring(const testbed& bed) {
   if constexpr (State == reset) {
@@ -503,7 +504,7 @@ TEST_CASE("a failed transition destroys the queue pair and leaves nothing behind
       CHECK_FALSE(e.message().empty());
       CHECK(count_within_a_moment(bed.left_queue) == 0);
     };
-    // The queue pair has posted receives and is in ERR, although its type says otherwise.
+    // Posts two receives, and moves the queue pair to ERR, which its type does not show.
     const auto broken = [&](auto pair) {
       must(pair.post_receive({.elements = memory.scatter()}, {.id = 1}));
       must(pair.post_receive({.elements = memory.scatter()}, {.id = 2}));

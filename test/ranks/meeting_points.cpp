@@ -172,7 +172,7 @@ TEST_CASE("the error for a failed fence names missing ranks and ranks that have 
               "the error kind is wrong");
       is_told = true;
     } else {
-      // The late rank first enters the fence that was aborted, and then the next one.
+      // Each late rank first enters the fence that rank 0 has aborted, and then the next one.
       wait_until([&] { return is_told.load(); }, "rank 0 to be notified");
       must(mine.fence(patience));
     }
@@ -308,8 +308,9 @@ TEST_CASE("a rank with another version of the protocol is refused") {
 }
 
 TEST_CASE("a meeting point of another version or another service is detected", "[not-in-vm]") {
-  // The listener is not a meeting point. It either refuses connections or sends bytes that are not
-  // part of the protocol.
+  // The listener is not a meeting point. It accepts the connection, and answers either with the
+  // refusal that a meeting point of another version sends, or with bytes that are not part of the
+  // protocol.
   const auto why = [](std::vector<std::uint8_t> says, std::chrono::milliseconds limit) {
     const auto listener = must(tcp_listener::open("0"));
     const std::string place = "localhost:" + std::to_string(listener.port());

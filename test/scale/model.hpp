@@ -100,8 +100,9 @@ struct mlx5_queue_pair {
 /// two.
 constexpr std::uint64_t mlx5_context = std::bit_ceil<std::uint64_t>(0x740 / 8);
 
-/// The memory that is needed for a peer to which datagrams are sent: `struct mlx5_ah`.
-constexpr std::uint64_t mlx5_address_handle = 128;
+/// The size of `struct mlx5_ah`, rdma-core's address handle, on x86-64: one for each peer to which
+/// datagrams are sent.
+constexpr std::uint64_t mlx5_address_handle = 136;
 
 // Limits and their sources
 

@@ -101,7 +101,7 @@ class continuation : detail::list_links {
 namespace detail {
 
 /// A list of waiting continuations, sorted by their keys. A key is the number of a request, or 0
-/// for a condition.
+/// for other continuations.
 class continuation_list {
  public:
   continuation_list() noexcept : head_{&head_, &head_} {}

@@ -65,8 +65,8 @@ class inbox {
   /// \errors `invalid_input` if the pool was moved from or belongs to another protection domain, if
   /// the channel's hub has a different pool, or if the depth is above the capacity of the receive
   /// queue; `busy` if the channel's hub has a pool, and the channel has an inbox already;
-  /// `not_connected` if the channel is empty, broken or closed; `resource_exhausted`; as
-  /// `channel::post_receive`
+  /// `not_connected` if the channel is empty or, unless its hub has a pool, if it is broken or
+  /// closed; `resource_exhausted`; as `channel::post_receive`
   [[nodiscard]] static result<inbox> open(channel& of, const message_pool& pool,
                                           inbox_options options = {}) noexcept;
   [[nodiscard]] static result<inbox> open(prepared_channel& of, const message_pool& pool,

@@ -192,7 +192,7 @@ template <access_flags Rights, access_flags OfRegion>
   if (offset > region.length())
     return error::above_limit(operation, "offset, bytes", offset, region.length());
   if (length > region.length() - offset)
-    return error::above_limit(operation, "length from the offset on, bytes", length,
+    return error::above_limit(operation, "length after the offset, bytes", length,
                               region.length() - offset);
   return lease_request{.registered = region.native_handle(),
                        .address = region.start() + offset,

@@ -321,8 +321,8 @@ class exchange_session {
 ///
 /// If both ends connect channels, these are tied to the socket (`exchange_options::ties_socket`):
 /// each channel has a duplicate of it. When one channel is closed or destroyed, or its process
-/// exits, the other one breaks at once (`cancelled`), whether or not the programs still have the
-/// socket.
+/// exits, the other one breaks (`cancelled`), at most 50 ms later if it waits or its event loop
+/// polls it, whether or not the programs still have the socket.
 ///
 /// The caller owns the socket, which may be blocking or not. The exchange does not read any bytes
 /// that follow it.

@@ -77,7 +77,7 @@ class remote_memory {
     if (offset > length_)
       return error::above_limit("remote_memory::slice", "offset, bytes", offset, length_);
     if (length > length_ - offset)
-      return error::above_limit("remote_memory::slice", "length from the offset on, bytes", length,
+      return error::above_limit("remote_memory::slice", "length after the offset, bytes", length,
                                 length_ - offset);
     return slice_unchecked(offset, length);
   }

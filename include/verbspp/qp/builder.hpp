@@ -63,32 +63,32 @@ using queue_pair_parameter_set = flags<queue_pair_parameter>;
 template <queue_pair_parameter_set Given>
 concept ProtectionDomainGiven =
     detail::because(Given.contains(queue_pair_parameter::protection_domain),
-                    "the protection domain is missing: call .protection_domain(pd) before "
-                    ".build()");
+                    "the protection domain is missing: call .protection_domain(pd) on "
+                    "the builder first");
 
 template <queue_pair_parameter_set Given>
 concept SendCompletionQueueGiven =
     detail::because(Given.contains(queue_pair_parameter::send_completion_queue),
                     "the send completion queue is missing: call .send_completion_queue(cq) or "
-                    ".completion_queue(cq) before .build()");
+                    ".completion_queue(cq) on the builder first");
 
 template <queue_pair_parameter_set Given>
 concept ReceiveCompletionQueueGiven =
     detail::because(Given.contains(queue_pair_parameter::receive_completion_queue),
                     "the receive completion queue is missing: call .receive_completion_queue(cq) "
-                    "or .completion_queue(cq) before .build()");
+                    "or .completion_queue(cq) on the builder first");
 
 template <transport Transport, queue_pair_parameter_set Given>
-concept AccessGiven =
-    detail::because(!Connects<Transport> || Given.contains(queue_pair_parameter::access),
-                    "the access flags are missing: call .access(access::...) before .build() to "
-                    "specify what peers may do through this queue pair");
+concept AccessGiven = detail::because(
+    !Connects<Transport> || Given.contains(queue_pair_parameter::access),
+    "the access flags are missing: call .access(access::...) on the builder first, to "
+    "specify what peers may do through this queue pair");
 
 template <transport Transport, queue_pair_parameter_set Given>
-concept QueueKeyGiven =
-    detail::because(!SendsDatagrams<Transport> || Given.contains(queue_pair_parameter::qkey),
-                    "the queue key is missing: call .qkey(...) before .build() to specify the key "
-                    "that datagrams must carry");
+concept QueueKeyGiven = detail::because(
+    !SendsDatagrams<Transport> || Given.contains(queue_pair_parameter::qkey),
+    "the queue key is missing: call .qkey(...) on the builder first, to specify the key "
+    "that datagrams must carry");
 
 template <transport Transport, queue_pair_parameter_set Given>
 concept NoParameterMissing = ProtectionDomainGiven<Given> && SendCompletionQueueGiven<Given> &&

@@ -57,7 +57,7 @@ class VERBSPP_CONSUMABLE send_queue_operations {
   VERBSPP_DETAIL_OTHERWISE(
       post_send, (Transport != transport::ud && AcceptsSends<State>),
       "post_send takes {.elements, .immediate, .solicited, .fenced}, in this order, and then a "
-      "tag, {.id, .signaled}; only UD sends datagrams, .to a destination");
+      "tag, {.id, .signaled}; only UD sends have a destination, .to");
   VERBSPP_DETAIL_OTHERWISE(
       post_send, (Transport == transport::ud && AcceptsSends<State>),
       "a UD queue pair has no single peer to send to: specify the destination, as .to = "

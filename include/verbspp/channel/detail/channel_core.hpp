@@ -427,8 +427,9 @@ class channel_core {
   /// Watches a socket, and notifies the peer over it when the channel is closed. Replaces the
   /// previous socket. Either socket may be empty.
   void tie(tied_socket&& socket) noexcept;
-  /// Makes the hub hold back the channel's arrivals until `release_arrivals` is called. A no-op if
-  /// the channel is in no hub.
+  /// Makes the hub hold back the channel's arrivals until `release_arrivals` is called or, if the
+  /// hub has a table of clients, until the channel is added to it. A no-op if the channel is in no
+  /// hub.
   void hold_arrivals() const noexcept;
   void release_arrivals() const noexcept;
   /// Requests an event for the next completion, so that an event loop can sleep until then.

@@ -3,6 +3,8 @@
 
 #include <dlfcn.h>
 
+#include <initializer_list>
+
 namespace softverbs {
 
 void* next_symbol(const char* name) noexcept {

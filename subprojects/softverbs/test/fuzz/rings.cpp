@@ -179,8 +179,8 @@ void hear_announcements(fuzz::input& said) {
     const announcements::use of{
         said.below(2) == 0 ? announcements::any : said.take<std::uint16_t>(),
         said.below(2) == 0 ? announcements::any : said.take<std::uint32_t>()};
-    // Waits until all announced uses of `of` have ended. The callback is called for each of these
-    // announcements. It ignores most of them, and sometimes gives up the whole wait.
+    // `wait` passes each announced use that matches `of` to the callback. The callback never waits
+    // for one: it disbelieves most, and at every fifth it gives up the whole wait.
     unsigned judged = 0;
     own.wait(of, [&](const announcements::use& what) {
       require(what.pair < 1U << 14 && what.region < 1U << 20);
