@@ -426,7 +426,7 @@ void hub_state::drop_arrivals(row& of) noexcept {
   while (!of.messages.is_empty()) static_cast<void>(take_first(of.messages));
 }
 
-template <bool has_slots>
+template <bool HasSlots>
 void hub_state::hand_out_shared(const ibv_wc& completion, empty_slots& into) noexcept {
   const std::uint32_t place = place_of(completion.wr_id);
   pool_places& places = *pool_->places();
@@ -437,7 +437,7 @@ void hub_state::hand_out_shared(const ibv_wc& completion, empty_slots& into) noe
   row& of = rows_.get()[next_index - 1];
   const completed_work work(completion);
   places.fill(place, work, of.id);
-  if (has_slots && of.keeps == 0 && of.messages.is_empty()) [[likely]]
+  if (HasSlots && of.keeps == 0 && of.messages.is_empty()) [[likely]]
     return into.fill(of.id, {&places, place, work.bytes_filled(0)});
   of.messages.append(places, place);
   if (of.has_inbox()) return note_news(of);
@@ -458,16 +458,16 @@ void hub_state::end_watch(pool_places& places, std::uint32_t place) noexcept {
   device_returns(reinterpret_cast<std::uintptr_t>(places.at(place)), places.place_size());
 }
 
-template <bool has_slots>
+template <bool HasSlots>
 hub_state::empty_slots hub_state::take_completions(empty_slots into) noexcept {
   constexpr std::size_t at_once = 32;
   ibv_wc completions[at_once];
-  while ((!has_slots || into.left != 0) && lost_ == 0) {
-    const int room = static_cast<int>(has_slots ? std::min(at_once, into.left) : at_once);
+  while ((!HasSlots || into.left != 0) && lost_ == 0) {
+    const int room = static_cast<int>(HasSlots ? std::min(at_once, into.left) : at_once);
     const int filled = ibv_poll_cq(queue_.native_handle(), room, completions);
     for (int i = 0; i < filled; ++i) {
       if (is_shared_receive(completions[i].wr_id)) [[likely]]
-        hand_out_shared<has_slots>(completions[i], into);
+        hand_out_shared<HasSlots>(completions[i], into);
       else
         hand_out(completions[i]);
     }

@@ -315,11 +315,11 @@ class [[gnu::visibility("hidden")]] hub_state {
   /// them. A message is stored in the next slot. But if the list of its channel contains earlier
   /// messages, or the channel's arrivals are held back, the message is appended to that list. A
   /// thread that will sleep has to process all completions, since only new completions wake it.
-  template <bool has_slots>
+  template <bool HasSlots>
   [[gnu::always_inline]] inline empty_slots take_completions(empty_slots into) noexcept;
   void take_all_completions() noexcept;
   void hand_out(const ibv_wc& completion) noexcept;
-  template <bool has_slots>
+  template <bool HasSlots>
   [[gnu::always_inline]] inline void hand_out_shared(const ibv_wc& completion,
                                                      empty_slots& into) noexcept;
   void fail_shared(const ibv_wc& completion) noexcept;
