@@ -34,7 +34,7 @@ constexpr transport type = BAD(transport::uc) GOOD(transport::rc);
 auto builder() { return build_queue_pair<type>().ack_timeout(14); }
 
 // case: activate_connection
-// expect: only UD sends have a destination: the queue key, activate() and multicast groups do not exist on
+// expect: only UD sends datagrams: the queue key, activate() and multicast groups do not exist on
 // expect: RC and UC
 constexpr transport type = BAD(transport::rc) GOOD(transport::ud);
 auto activate(prepared_queue_pair<type> queue_pair) { return std::move(queue_pair).activate(); }
@@ -73,7 +73,7 @@ auto connect(prepared_queue_pair<type> queue_pair, const endpoint& remote) {
 }
 
 // case: multicast_on_connection
-// expect: only UD sends have a destination: the queue key, activate() and multicast groups do not exist on
+// expect: only UD sends datagrams: the queue key, activate() and multicast groups do not exist on
 // expect: RC and UC
 constexpr transport type = BAD(transport::uc) GOOD(transport::ud);
 auto join(connected_queue_pair<type>& queue_pair, const gid& group) {
