@@ -81,11 +81,12 @@ const char* usual_advice(int errnum) noexcept {
     case error_kind::not_found:
       return "the device or the object no longer exists: see the kernel's log";
     case error_kind::not_supported:
-      return "this device, its driver or this kernel does not support it";
+      return "this device, its driver or this kernel does not support the operation";
     case error_kind::timed_out:
       return "the device or the network did not respond: try again, and see the kernel's log";
     case error_kind::busy:
-      return "objects that were created from it, or use it, still exist";
+      return "other objects that were created from this one, or use it, still exist: destroy them "
+             "first";
     default:
       if (errnum == EIO && detail::is_child_of_device_process())
         return "this process is a child of the one that opened the device: open the device after "

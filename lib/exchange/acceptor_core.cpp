@@ -65,7 +65,8 @@ result<void> acceptor_core::open(tcp_listener listener) noexcept {
 result<void> acceptor_core::advance() noexcept {
   if (is_preparing_)
     return error(error_kind::busy, serving,
-                 "advance was called from the function that prepares clients");
+                 "advance was called from the function that prepares clients: call it only outside "
+                 "that function");
   std::array<epoll_event, 64> events{};
   const int count = ::epoll_wait(events_.descriptor(), events.data(), events.size(), 0);
   if (count < 0 && errno != EINTR) return error::from_errno(errno, "epoll_wait");

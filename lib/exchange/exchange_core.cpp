@@ -262,8 +262,9 @@ result<void> exchange_core::check_awaited(std::uint8_t type, std::size_t length)
                                to_string(came), to_string(expected));
   }
   if (length > largest)
-    return error::above_limit("exchange: read a frame", "length of the frame, bytes", length,
-                              largest, "the peer sent more than is allowed");
+    return error::above_limit(
+        "exchange: read a frame", "length of the frame in bytes", length, largest,
+        "the peer sent more than is allowed: it does not use verbspp, or the bytes are damaged");
   return success();
 }
 
@@ -324,8 +325,9 @@ result<std::span<const std::byte>> exchange_core::opened() noexcept {
   const std::span<std::byte> all = body();
   if (!seal_) return all;
   if (all.size() < frame_seal::tag_size)
-    return error::out_of_range("exchange: read a frame", "length of an encrypted frame", all.size(),
-                               "an encrypted frame has at least 16 bytes");
+    return error::out_of_range("exchange: read a frame", "length of an encrypted frame in bytes",
+                               all.size(),
+                               "an encrypted frame has at least 16 bytes: the bytes are damaged");
   const std::span<std::byte> content = all.first(all.size() - frame_seal::tag_size);
   if (!seal_->open(input_.first(frame_header_size), content, all.last<frame_seal::tag_size>()))
     return error(error_kind::permission, "exchange: decrypt a frame",
@@ -336,7 +338,7 @@ result<std::span<const std::byte>> exchange_core::opened() noexcept {
 result<void> exchange_core::take_proof(std::span<const std::byte> body) noexcept {
   if (seal_->is_proof(body)) return success();
   return error(error_kind::permission, "exchange: check the shared secret",
-               "the two ends have different secrets");
+               "the two ends have different secrets: give both the same");
 }
 
 result<void> exchange_core::take_hello(std::span<const std::byte> body) noexcept {
@@ -344,10 +346,11 @@ result<void> exchange_core::take_hello(std::span<const std::byte> body) noexcept
   VERBSPP_TRY(hello, hello_frame::decode(body));
   if (hello.nonce == nonce_)
     return error(error_kind::mismatch, comparing,
-                 "the peer echoed this side's data: this side is connected to itself");
+                 "the peer echoed this side's data: this side is connected to itself, so use the "
+                 "peer's host and port");
   if (hello.is_of_equals != is_of_equals_)
-    return error::mismatch(comparing, "which side connects", is_of_equals_ ? "both" : "one side",
-                           hello.is_of_equals ? "both" : "one side",
+    return error::mismatch(comparing, "use of meet", is_of_equals_ ? "yes" : "no",
+                           hello.is_of_equals ? "yes" : "no",
                            "both ends have to call meet, or neither");
   if (is_of_equals_ && hello.party == party_)
     return error(error_kind::mismatch, comparing,
@@ -370,9 +373,10 @@ result<void> exchange_core::take_hello(std::span<const std::byte> body) noexcept
   // prove the secret to each other.
   if (seal_ && !is_of_equals_ && hello.is_accepting == is_accepting()) {
     const char* const role = is_accepting() ? "accepting" : "connecting";
-    return error::mismatch(comparing, "role", role, role,
-                           "with a secret, the end that accepted the connection must have "
-                           "exchange_role::accepting in its options, and the other end must not");
+    return error::mismatch(
+        comparing, "role", role, role,
+        "with a secret, the two ends must have different roles: the end that accepted the "
+        "connection must have exchange_role::accepting in its options, and the other end must not");
   }
   VERBSPP_TRYV(check_fields(theirs_, std::span(hello.fields).first(hello.field_count)));
   if (!seal_) return success();
@@ -464,7 +468,9 @@ error exchange_core::without_more(int errnum) const noexcept {
     case awaited::choice:
     case awaited::decision:
     case awaited::offer:
-      hint = "the peer closed the connection after its hello, before it sent its endpoint";
+      hint =
+          "the peer closed the connection after its hello, before it sent its endpoint: see the "
+          "error that it reported at its end";
       break;
     case awaited::connection:
     case awaited::ready:

@@ -102,14 +102,16 @@ result<field_description> read_field(field_reader& in) noexcept {
   if (kind < static_cast<std::uint64_t>(field_kind::unsigned_integer) ||
       kind > static_cast<std::uint64_t>(field_kind::remote_word))
     return error::out_of_range(reading_hello, "type of a field (1..12)", kind,
-                               "the peer sent a type that this version does not support");
+                               "the peer sent a type that this version of verbspp does not "
+                               "support: use the same version at both ends");
   if (length > longest_field_name)
     return error::above_limit(reading_hello, "length of a structure's name", length,
                               longest_field_name);
   VERBSPP_TRY(name, in.bytes(length));
   if (!std::ranges::all_of(text_of(name), is_printable))
-    return error(error_kind::invalid_input, reading_hello,
-                 "a structure's name has characters that are not printable");
+    return error(
+        error_kind::invalid_input, reading_hello,
+        "the name of a structure that the peer sends has characters that are not printable");
   return field_description{.kind = static_cast<field_kind>(kind),
                            .rights = access_flags::from_bits(static_cast<unsigned>(rights)),
                            .size = static_cast<std::uint32_t>(size),
@@ -150,11 +152,11 @@ result<frame_header> frame_header::decode(
     std::span<const std::byte, frame_header_size> bytes) noexcept {
   if (bytes[0] != frame_magic_1 || bytes[1] != frame_magic_2)
     return error(error_kind::invalid_input, reading_frame,
-                 "these bytes are not a frame of an exchange: the peer is another program, or is "
-                 "at another point of its protocol");
+                 "the received bytes are not a frame of an exchange: the peer is another program, "
+                 "or is at another point of its protocol");
   if (const int version = std::to_integer<int>(bytes[2]); version != frame_version)
     return error::mismatch(reading_frame, "format version", frame_version, version,
-                           "both ends need the same version of verbspp's formats");
+                           "both ends need versions of verbspp that use the same format");
   const auto type = static_cast<frame_type>(bytes[3]);
   switch (type) {
     case frame_type::hello:
@@ -206,7 +208,8 @@ result<hello_frame> hello_frame::decode(std::span<const std::byte> body) noexcep
   VERBSPP_TRY(version, in.number(4));
   if (flags > 15 || reserved != 0)
     return error(error_kind::mismatch, reading_hello,
-                 "the peer requests a feature that this version of verbspp does not support");
+                 "the peer requests a feature that this version of verbspp does not support: use "
+                 "the same version at both ends");
   if (count > most_fields)
     return error::above_limit(reading_hello, "values that the peer sends", count, most_fields);
   if (length > longest_application)
@@ -225,7 +228,7 @@ result<hello_frame> hello_frame::decode(std::span<const std::byte> body) noexcep
   made.application = text_of(application);
   if (!is_application(made.application))
     return error(error_kind::invalid_input, reading_hello,
-                 "the application's name has characters that are not printable");
+                 "the name of the peer's application has characters that are not printable");
   for (; made.field_count < count; ++made.field_count) {
     VERBSPP_TRY(field, read_field(in));
     made.fields[made.field_count] = field;
@@ -286,7 +289,7 @@ result<void> check_fields(std::span<const field_description> expected,
   if (sent.size() > expected.size())
     return error_in_words_of(
         error_kind::mismatch, comparing,
-        "value %zu is not expected: there are %zu values, but the peer also sends %s",
+        "value %zu is not expected: this side expects %zu values, but the peer also sends %s",
         expected.size() + 1, expected.size(), describe(sent[expected.size()]).text.data());
   return success();
 }

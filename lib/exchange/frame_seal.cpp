@@ -23,10 +23,10 @@ constexpr const char* using_secret = "exchange: use the shared secret";
 
 result<void> check_secret(std::span<const std::byte> secret) noexcept {
   if (secret.size() < frame_seal::shortest_secret)
-    return error::out_of_range(using_secret, "length of the secret, bytes (16..256)", secret.size(),
-                               "a short one can be guessed: use 32 random bytes");
+    return error::out_of_range(using_secret, "length of the secret in bytes (16..256)",
+                               secret.size(), "a short secret can be guessed: use 32 random bytes");
   if (secret.size() > frame_seal::longest_secret)
-    return error::above_limit(using_secret, "length of the secret, bytes", secret.size(),
+    return error::above_limit(using_secret, "length of the secret in bytes", secret.size(),
                               frame_seal::longest_secret);
   return success();
 }

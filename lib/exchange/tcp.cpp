@@ -53,10 +53,10 @@ result<tcp_socket> listen_at(const socket_address& address, bool takes_both) noe
   ::setsockopt(socket.descriptor(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   if (takes_both) ::setsockopt(socket.descriptor(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
   if (::bind(socket.descriptor(), address.get(), address.size) != 0)
-    return errno == EADDRINUSE
-               ? taken_port(address)
-               : error::from_errno(errno, listening,
-                                   "the port is reserved, or this host does not have the address");
+    return errno == EADDRINUSE ? taken_port(address)
+                               : error::from_errno(errno, listening,
+                                                   "the port is reserved for privileged programs, "
+                                                   "or this host does not have the address");
   if (::listen(socket.descriptor(), SOMAXCONN) != 0)
     return errno == EADDRINUSE ? taken_port(address) : error::from_errno(errno, listening);
   return socket;
@@ -97,7 +97,9 @@ result<gid> tcp_socket::peer_address() const noexcept {
     return error(error_kind::not_connected, naming, "the socket is not open");
   }
   const auto address = detail::gid_of(peer.get());
-  if (!address) return error(error_kind::driver, naming, "the peer has no IP address");
+  if (!address)
+    return error(error_kind::driver, naming,
+                 "the peer has no IP address: the socket is neither an IPv4 nor an IPv6 socket");
   return *address;
 }
 
@@ -106,8 +108,9 @@ result<tcp_listener> tcp_listener::open(std::string_view port, std::string_view 
   if (!address.empty()) {
     VERBSPP_TRY(found, detail::addresses_of_number(address, number));
     if (found.count == 0)
-      return error(error_kind::invalid_input, listening,
-                   "this is not an IPv4 or IPv6 address: use an address of this host, or none");
+      return error(
+          error_kind::invalid_input, listening,
+          "the address is not a numeric IPv4 or IPv6 address: use one of this host, or none");
     VERBSPP_TRY(socket, listen_at(found.addresses[0], false));
     return tcp_listener(std::move(socket));
   }

@@ -92,7 +92,8 @@ result<ibv_srq*> shared_receive_queue::release() && noexcept {
   if (!state_) return moved_from(releasing);
   if (!state_.is_only())
     return error(error_kind::busy, releasing,
-                 "other handles of the queue, or queue pairs that receive from it, still exist");
+                 "other handles of the queue, or queue pairs that receive from it, still exist: "
+                 "destroy them first");
   state_->destroyed_by = ownership::borrowed;
   state_ = {};
   return std::exchange(native_, nullptr);
@@ -102,8 +103,9 @@ result<void> shared_receive_queue::arm_limit(std::uint32_t limit) const noexcept
   constexpr const char* modifying = "ibv_modify_srq";
   if (native_ == nullptr) return moved_from(modifying);
   if (limit > capacities().max_work_requests)
-    return error::above_limit(modifying, "limit, receives", limit, capacities().max_work_requests,
-                              "the queue cannot hold more, so the limit would always be reached");
+    return error::above_limit(
+        modifying, "limit in receives", limit, capacities().max_work_requests,
+        "the queue cannot hold more receives, so it would always be below a higher limit");
   ibv_srq_attr attributes{};
   attributes.srq_limit = limit;
   const int errnum = detail::errno_of(ibv_modify_srq(native_, &attributes, IBV_SRQ_LIMIT));

@@ -136,7 +136,7 @@ bool signals::blame::ask() noexcept {
       if (answered)
         told_[i].result = check_answer(told_[i].peer, *answered);
       else if (!of_.other(told_[i].peer).is_behind_work)
-        told_[i].result = missing(failed_.cause, "this rank's device does not respond");
+        told_[i].result = missing(failed_.cause, "that rank's device does not respond");
       else
         has_all = false;
       asked = kept_pending();
@@ -155,7 +155,7 @@ transport_result<completed_work> signals::blame::check_answer(
   const std::uint64_t answer = look(of_.data() + of_.layout_.at(signal_word::answer_of, rank));
   const std::uint64_t joined = of_.other(rank).counts.joined;
   // A rank that has not arrived counts as missing only after the limit.
-  if (is_over_ && answer >> 16 < joined) return missing(failed_.cause, "this rank has not arrived");
+  if (is_over_ && answer >> 16 < joined) return missing(failed_.cause, "that rank has not arrived");
   if (answer >> 16 == joined && answer != (joined << 16 | tag_)) return other_step();
   return answered;
 }

@@ -30,7 +30,8 @@ namespace verbspp::detail {
   return number_from_environment("VERBSPP_RANK", "it has to be a number, 0 or more");
 }
 [[nodiscard]] inline result<std::uint32_t> size_from_environment() noexcept {
-  return number_from_environment("VERBSPP_WORLD_SIZE", "it has to be the number of ranks");
+  return number_from_environment("VERBSPP_WORLD_SIZE",
+                                 "it has to be a number: how many ranks the world has");
 }
 
 }  // namespace verbspp::detail

@@ -60,15 +60,15 @@ static_assert(datagram_header_size + length <= place_size);
 
 /// The error that reports a refusal with this errno.
 [[nodiscard]] error refused(int errnum) noexcept {
-  const char* hint = "this rank could not connect to the calling rank: the errno is the cause";
+  const char* hint = "that rank could not connect to the calling rank, and has reported this errno";
   if (errnum == EBUSY)
     hint =
-        "the program of this rank uses its own channel to the calling rank: connect it by "
+        "that rank's program uses its own channel to the calling rank: connect that channel by a "
         "handshake";
   if (errnum == ESTALE)
     hint =
-        "the calling rank has replaced the channel between the two ranks, but this rank has not: "
-        "call mend()";
+        "the calling rank has replaced the channel between the two ranks, but that rank has not: "
+        "call mend() on all ranks";
   return error::from_errno(errnum, calling).as(error_kind::not_connected, hint);
 }
 
@@ -102,8 +102,8 @@ result<void> first_contact::open(const protection_domain& domain, const queue_pa
                             .build());
   if (prepared.endpoint().mtu.bytes() < length)
     return error(error_kind::not_supported, calling,
-                 "the MTU of the port is too small for datagrams: connecting at the first use "
-                 "requires 512 or more; otherwise connect all ranks at the start");
+                 "the MTU of the port is too small for the datagrams that connect ranks at the "
+                 "first use: configure 512 bytes or more, or connect all ranks at the start");
   VERBSPP_TRY(active, std::move(prepared).activate());
   queue_pair_.emplace(std::move(active));
   unsent_ = (1U << send_places) - 1;
@@ -289,7 +289,8 @@ result<void> first_contact::answer(group& members, std::uint32_t peer) noexcept 
   const contact& with = contacts_.get()[peer];
   if (!with.way && clock::now() < introduces_from_)
     return error(error_kind::timed_out, calling,
-                 "the bootstrap recently failed to introduce a rank, so it is not asked again yet");
+                 "the bootstrap recently failed to introduce a rank, so the bootstrap is not asked "
+                 "again yet");
   const result<void> made = make(members, peer, time_to_meet);
   if (!with.way) introduces_from_ = clock::now() + time_between_failures;
   return made;

@@ -51,7 +51,7 @@ constexpr error_source source_of_wrong_entry{
         const auto code = static_cast<unsigned char>(c);
         return code <= ' ' || code == 0x7f || c == '[' || c == ']';
       }))
-    return "a host's name must not contain spaces or brackets";
+    return "a host's name must not contain spaces, control characters or brackets";
   if (host.ranks == 0)
     return "each host must have at least one rank: leave out a host without ranks";
   return nullptr;
@@ -132,7 +132,7 @@ result<host_list> host_list::read(const char* path) noexcept {
 result<host_list> host_list::from(std::span<const host_entry> hosts, std::uint16_t port) noexcept {
   return detail::without_exceptions(detail::listing, [&]() -> result<host_list> {
     if (hosts.empty())
-      return error(error_kind::invalid_input, detail::listing, "it contains no hosts");
+      return error(error_kind::invalid_input, detail::listing, "the list contains no hosts");
     if (port == 0)
       return detail::wrong_entry("the port must be a number from 1 to 65535", 0, "port");
     host_list made;
@@ -188,14 +188,14 @@ result<std::uint32_t> host_list::rank_on(std::string_view host) const noexcept {
   for (const host_entry& each : hosts_) {
     if (each.name == host) {
       if (each.ranks == 1) return first;
-      return detail::wrong_entry("several ranks run on this host: set VERBSPP_RANK for each", 0,
-                                 host);
+      return detail::wrong_entry(
+          "several ranks run on this host: set VERBSPP_RANK for each of them", 0, host);
     }
     first += each.ranks;
   }
   return error(error_kind::not_found, detail::listing,
-               "it does not contain the name of this host (`hostname`): add the name to the list, "
-               "or set VERBSPP_RANK");
+               "the list does not contain the name of this host (`hostname`): add the name to the "
+               "list, or set VERBSPP_RANK");
 }
 
 std::ostream& operator<<(std::ostream& out, const host_list& list) {

@@ -55,7 +55,7 @@ result<hosts_bootstrap> hosts_bootstrap::join(const host_list& hosts, std::uint3
     return error(
         error_kind::mismatch, joining_hosts,
         "the ranks at the meeting point have a different list of hosts, or belong to a different "
-        "world");
+        "world: give all ranks of a world the same list, and each world its own port");
   });
 }
 

@@ -25,7 +25,8 @@ namespace {
 /// The error that reports a PMIx status, with its number.
 [[nodiscard]] error failed(const char* operation, pmix_status_t status) noexcept {
   return error::out_of_range(operation, "status of PMIx", status)
-      .as(error_kind::driver, "pmix_common.h names this status; see the launcher's output");
+      .as(error_kind::driver,
+          "PMIx returned this status, which pmix_common.h names: see the launcher's output");
 }
 
 /// An answer that may arrive when no thread is waiting for it any more.

@@ -50,15 +50,17 @@ std::optional<error> signals::objection(const peer_list& ranks) noexcept {
   const auto check = [&](std::uint32_t rank) -> std::optional<error> {
     if (rank >= size_)
       return error::above_limit(collective_step, "rank", rank, size_ - 1,
-                                "the list has a rank that the world does not have");
+                                "the list of ranks contains a rank that the world does not have");
     if (std::exchange(other(rank).is_named, true))
-      return error::out_of_range(collective_step, "rank", rank, "the list has this rank twice");
+      return error::out_of_range(collective_step, "rank", rank,
+                                 "the list of ranks contains this rank twice");
     return std::nullopt;
   };
   for (const std::uint32_t rank : ranks)
     if (const auto objects = check(rank); objects && !found) found = objects;
   if (!found && !other(rank_).is_named)
-    found = error::out_of_range(collective_step, "rank", rank_, "the list lacks the calling rank");
+    found = error::out_of_range(collective_step, "rank", rank_,
+                                "the list of ranks must contain the calling rank");
   for (const std::uint32_t rank : ranks)
     if (rank < size_) other(rank).is_named = false;
   return found;

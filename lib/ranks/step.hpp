@@ -44,13 +44,14 @@ inline constexpr const char* collective_step = "collective step of a world";
 
 [[nodiscard]] inline error other_step() noexcept {
   return {error_kind::mismatch, collective_step,
-          "this rank is at another step: all ranks have to call the same steps, in the same order, "
+          "that rank is at another step: all ranks have to call the same steps, in the same order, "
           "with the same ranks, root and type of value"};
 }
 
 [[nodiscard]] inline error told_by_others(error_kind kind) noexcept {
   return {kind, collective_step,
-          "another rank has aborted the step because of this rank, and has reported this cause"};
+          "another rank has aborted the step because that rank failed, and has reported this kind "
+          "of error"};
 }
 /// The error that reports a farewell from `rank`. The culprit may be `rank` itself. If `is_lost` is
 /// true in that case, `rank` has lost its connection to the calling rank.
@@ -58,20 +59,21 @@ inline constexpr const char* collective_step = "collective step of a world";
                                    bool is_lost) noexcept {
   if (culprit != rank) return told_by_others(kind);
   if (!is_lost)
-    return {kind, collective_step, "this rank has reported that it cannot do its part of the step"};
+    return {kind, collective_step,
+            "that rank has reported that it cannot do its part of the step: see the error there"};
   return {kind, collective_step,
-          "this rank has reported that it lost the connection to the calling rank, and has aborted "
+          "that rank has reported that it lost the connection to the calling rank, and has aborted "
           "the step"};
 }
 
 [[nodiscard]] inline error given_up() noexcept {
   return {error_kind::timed_out, collective_step,
-          "this rank has aborted the step, and is at a later one"};
+          "that rank has aborted the step, and is at a later one"};
 }
 
 [[nodiscard]] inline error not_of_the_world() noexcept {
   return {error_kind::not_connected, collective_step,
-          "the program has replaced the world's channel to this rank, or connected it to another "
+          "the program has replaced the world's channel to that rank, or connected it to another "
           "peer: steps use only the channels that the world has connected"};
 }
 
@@ -199,7 +201,7 @@ class [[gnu::visibility("hidden")]] signals::step {
   };
   template <class Condition>
   [[nodiscard]] bool wait_until(std::uint32_t for_rank, Condition holds,
-                                const char* missing = "this rank did not arrive") noexcept;
+                                const char* missing = "that rank did not arrive") noexcept;
   /// Waits until a request can be posted to that rank. Returns false if another rank reports a
   /// failure or the limit expires first. The post itself would wait as well, but would not notice
   /// failures that other ranks report.

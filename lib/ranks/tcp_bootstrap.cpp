@@ -53,15 +53,18 @@ constexpr auto time_for_who = std::chrono::seconds(1);
               "the meeting point serves a world of a different size: does another world use it?");
     case detail::tcp_refusal::other_world:
       return {error_kind::mismatch, meeting,
-              "the meeting point serves a world with a different name"};
+              "the meeting point serves a world with a different name: give all ranks of a world "
+              "the same name, and each world its own meeting point"};
     case detail::tcp_refusal::too_slow:
       return {error_kind::busy, meeting,
-              "too many other clients connected to the meeting point before this rank identified "
-              "itself"};
+              "too many other clients connected to the meeting point before the calling rank "
+              "identified itself: join again with a longer time limit"};
     case detail::tcp_refusal::other_version:
       break;
   }
-  return {error_kind::mismatch, meeting, "the meeting point uses another version of the protocol"};
+  return {
+      error_kind::mismatch, meeting,
+      "rank 0 uses another version of the protocol: use the same version of verbspp on all ranks"};
 }
 
 struct host_and_port {
@@ -156,7 +159,7 @@ class [[gnu::visibility("hidden")]] tcp_rank {
       if (answer.assume_value().type == tcp_frame_type::left)
         return group_error(answer.assume_value().number,
                            error(error_kind::not_connected, "fence of a world",
-                                 "this rank has left: see the output of its process"),
+                                 "that rank has left the world: see the output of its process"),
                            1);
     }
   }
@@ -191,14 +194,14 @@ class [[gnu::visibility("hidden")]] tcp_rank {
       if (limit.has_passed())
         return limit.failure(meeting,
                              "no process listens at the meeting point: has rank 0 been started, "
-                             "and are host and port right?");
+                             "and are the host and the port right?");
       const auto next = std::chrono::steady_clock::now() + time_between_attempts;
       VERBSPP_TRYV(wait_readable({}, limit.no_later_than(next)));
     }
   }
 
   [[nodiscard]] group_error who_is_missing(const wait_limit& limit) {
-    const error cause = limit.failure("fence of a world", "this rank has not arrived");
+    const error cause = limit.failure("fence of a world", "that rank has not arrived");
     const wait_limit soon(time_for_who);
     if (!send(tcp_frame_type::who, 0, {}, {}, soon).has_value()) return cause;
     for (;;) {
@@ -230,7 +233,9 @@ class [[gnu::visibility("hidden")]] tcp_rank {
         if (wait_for(POLLOUT, limit)) continue;
         // A frame that was sent only in part makes the connection unusable.
         if (sent != 0) socket_.close();
-        return limit.failure(meeting, "the meeting point does not accept data");
+        return limit.failure(meeting,
+                             "the meeting point does not accept data: the process of rank 0 hangs, "
+                             "or the network to it has failed");
       } else if (errno != EINTR) {
         return gone();
       }
@@ -294,8 +299,8 @@ result<tcp_bootstrap> tcp_bootstrap::from_environment(const wait_limit& limit) n
   const char* const place = std::getenv("VERBSPP_MEETING_POINT");
   if (place == nullptr)
     return error(error_kind::not_found, "VERBSPP_MEETING_POINT",
-                 "it is not set: give all ranks the host of rank 0 and a free port there, such "
-                 "as node17:4711");
+                 "it is not set: set it on all ranks to the host of rank 0 and a free port there, "
+                 "such as node17:4711");
   launch.meeting_point = place;
   if (const char* const name = std::getenv("VERBSPP_WORLD")) launch.name = name;
   return join(launch, limit);

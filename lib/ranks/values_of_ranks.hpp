@@ -76,7 +76,7 @@ class values_of_ranks {
   if (value.size() > into.size())
     return error::above_limit(
         "get the value of a rank", "bytes", value.size(), into.size(),
-        "the other rank has put a value of a different size: do both run the same program?");
+        "the value is larger than the memory of the caller: do both ranks run the same program?");
   std::ranges::copy(value, into.begin());
   return value.size();
 }

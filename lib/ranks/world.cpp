@@ -149,8 +149,9 @@ class [[gnu::visibility("hidden")]] world::state final
     VERBSPP_TRY(place, detail::signals::place::decode(std::span(told).first(place_size)));
     VERBSPP_TRY(mine, signals.memory());
     if (place.length() != mine.length())
-      return error(error_kind::mismatch, joining,
-                   "this peer runs a different version of the library from the calling rank");
+      return error(
+          error_kind::mismatch, joining,
+          "that rank runs a different version of the library: run the same version on all ranks");
     signals.set_memory_of(other, place);
     const std::span<const std::byte> name =
         std::span(told).subspan(name_begins, length - name_begins);
@@ -230,7 +231,7 @@ result<void> world::check(any_bootstrap& launched) noexcept {
     return error::out_of_range(joining, "size", launched.size(), "a world has 1 to 65,535 ranks");
   if (launched.rank() >= launched.size())
     return error::above_limit(joining, "rank", launched.rank(), launched.size() - 1,
-                              "ranks are below the world's size");
+                              "a rank must be below the world's size");
   return success();
 }
 
@@ -396,8 +397,9 @@ group_result<void> world::mend(const wait_limit& limit) noexcept {
       VERBSPP_TRY(size, own.bootstrap.get(rank, key("pair", turn, own.rank),
                                           std::as_writable_bytes(std::span(&theirs, 1)), limit));
       if (size != sizeof theirs)
-        return error(error_kind::mismatch, "mend a world",
-                     "this peer runs a different version of the library from the calling rank");
+        return error(
+            error_kind::mismatch, "mend a world",
+            "that rank runs a different version of the library: run the same version on all ranks");
       own.signals.agree(rank, theirs.counts);
       const connection_state mine = own.state_of(rank);
       if (mine == theirs.state && mine != connection_state::broken) return success();

@@ -70,7 +70,8 @@ result<address_handle> address_handle::create_reply(const class protection_domai
                           reinterpret_cast<ibv_grh*>(datagram.header().data()), &address));
   if (errnum != 0)
     return error::from_errno(errnum, operation,
-                             "the datagram's destination GID is not one of this port's");
+                             "usually the datagram's destination GID is not one of this port's: "
+                             "use the port that received it");
   return create(domain, address, creating_handle);
 }
 

@@ -25,7 +25,8 @@ error detail::post_failure(int returned, const char* operation, std::size_t elem
   if (elements > max_elements)
     return error::above_limit(
         operation, "scatter-gather elements of one request", elements, max_elements,
-        "request a larger max_send_elements or max_receive_elements from the builder");
+        "create the queue with more elements per request: max_send_elements or "
+        "max_receive_elements of the builder, or max_elements of a shared receive queue");
   if (means_full(errnum))
     return error::from_errno(errnum, operation)
         .as(error_kind::would_block,
@@ -63,7 +64,7 @@ error detail::datagram_too_long(const char* operation, std::uint64_t length,
                                 std::uint32_t most) noexcept VERBSPP_NONBLOCKING {
   return error::above_limit(operation, "bytes of a datagram", length, most,
                             "the port at one of the two ends carries no more in one packet: send "
-                            "several, or configure a larger MTU for both ports");
+                            "several datagrams, or configure a larger MTU for both ports");
 }
 
 error detail::remote_too_short(const char* operation, std::uint64_t local,
@@ -88,8 +89,8 @@ error detail::no_remote_word(const char* operation, std::uint64_t address,
   if (length < sizeof(std::uint64_t))
     return error::out_of_range(operation, "bytes of the remote memory (8 or more)", length,
                                "an atomic write has 8 bytes");
-  return error::out_of_range(operation, "address (a multiple of 8)", address,
-                             "an atomic write needs memory that is aligned to 8 bytes");
+  return error::out_of_range(operation, "remote address (a multiple of 8)", address,
+                             "an atomic write needs remote memory that is aligned to 8 bytes");
 }
 
 error detail::cannot_flush(const char* operation, bool nowhere) noexcept VERBSPP_NONBLOCKING {

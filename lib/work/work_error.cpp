@@ -35,19 +35,19 @@ constexpr std::array statuses{
                        "allows; post larger receives"},
     status_description{work_status::local_queue_pair_operation_error, local_programming,
                        "local queue pair operation error",
-                       "the device found the request itself inconsistent: check opcode, flags and "
-                       "that the queue pair's type supports the operation"},
+                       "the device found the request itself inconsistent: check the opcode, the "
+                       "flags, and that the queue pair's type supports the operation"},
     status_description{work_status::local_ee_context_operation_error, local_programming,
                        "local EE context operation error", "reliable datagrams only"},
     status_description{work_status::local_protection_error, local_programming,
                        "local protection error",
                        "a scatter-gather element is not covered by its lkey: the region was "
-                       "released, the range is out of bounds, the protection domain is another "
-                       "one, or the region lacks local write for a receive or read"},
+                       "released, the range is out of bounds, the region belongs to another "
+                       "protection domain, or it lacks local write for a receive or read"},
     status_description{work_status::flushed, work_error_class::flushed, "flushed",
-                       "aborted, though it may have been executed: the queue pair is in the error "
-                       "state; the cause is the first completion that failed with another status, "
-                       "or the teardown"},
+                       "the request was aborted, though it may have been executed: the queue pair "
+                       "is in the error state; the cause is the first completion that failed with "
+                       "another status, or the teardown"},
     status_description{
         work_status::memory_window_bind_error, local_programming, "memory window bind error",
         "check that region, window and queue pair belong to the same protection "
@@ -58,20 +58,21 @@ constexpr std::array statuses{
                        "bad response error",
                        "the peer responded with an unexpected packet: check that both ends are "
                        "connected to each other, with matching PSNs"},
-    status_description{work_status::local_access_error, local_programming, "local access error",
-                       "the peer's RDMA write with immediate data violated the protection of the "
-                       "memory here: check its address and length, and the granted rights"},
+    status_description{
+        work_status::local_access_error, local_programming, "local access error",
+        "the peer's RDMA write with immediate data violated the protection of this side's memory: "
+        "check the address and length of the write, and the rights granted to the peer"},
     status_description{
         work_status::remote_invalid_request_error, remote, "remote invalid request error",
-        "the peer could not accept the request: its receive is too short, the operation is not "
-        "enabled there, or there are more reads at once than it allows"},
+        "the peer could not accept the request: its receive is too short, its queue pair does not "
+        "allow the operation, or there are more reads at once than it allows"},
     status_description{work_status::remote_access_error, remote, "remote access error",
                        "the peer denied the access: the rkey is stale or wrong, the range is out "
                        "of bounds, the right is missing on the region or on the peer's queue pair, "
                        "or they are in different protection domains"},
     status_description{work_status::remote_operation_error, remote, "remote operation error",
                        "the peer failed while it executed the request, usually because of a bad "
-                       "receive buffer there; check the peer's completions"},
+                       "receive buffer at its end; check the peer's completions"},
     status_description{
         work_status::retry_exceeded, timeout, "transport retry exceeded",
         "the peer did not respond: it no longer exists, is not connected to this queue pair, or is "
@@ -97,7 +98,7 @@ constexpr std::array statuses{
                        "the peer did not respond to the request"},
     status_description{work_status::general_error, local_resource, "general error",
                        "a failure of the device that has no status of its own: see the vendor code "
-                       "and the kernel log"},
+                       "and the kernel's log"},
     status_description{work_status::tag_matching_error, local_resource, "tag matching error",
                        "see the vendor code"},
     status_description{work_status::tag_matching_rendezvous_incomplete, local_resource,

@@ -186,7 +186,7 @@ TEST_CASE_METHOD(two_places, "a meeting with itself or with an unsuitable end is
                            patience);
     });
     const error told = failure_of(meet_at(bed, left, right.port, 1, patience));
-    CHECK(told.message().find("which side connects differs") != std::string::npos);
+    CHECK(told.message().find("use of meet differs") != std::string::npos);
     CHECK(failure_of(other.get()) == error_kind::mismatch);
   }
   SECTION("no listener") {
