@@ -371,13 +371,13 @@ result<void> exchange_core::take_hello(std::span<const std::byte> body) noexcept
                            "give both ends the same secret, or neither");
   // Without this check, a stranger could connect to this program twice, and let the two connections
   // prove the secret to each other.
-  if (seal_ && !is_of_equals_ && hello.is_accepting == is_accepting()) {
-    const char* const role = is_accepting() ? "accepting" : "connecting";
-    return error::mismatch(
-        comparing, "role", role, role,
-        "with a secret, the two ends must have different roles: the end that accepted the "
-        "connection must have exchange_role::accepting in its options, and the other end must not");
-  }
+  if (seal_ && !is_of_equals_ && hello.is_accepting == is_accepting())
+    return error(error_kind::mismatch, comparing,
+                 is_accepting()
+                     ? "both ends have exchange_role::accepting: with a secret, only the end that "
+                       "accepted the connection may have it"
+                     : "neither end has exchange_role::accepting: with a secret, the end that "
+                       "accepted the connection must have it");
   VERBSPP_TRYV(check_fields(theirs_, std::span(hello.fields).first(hello.field_count)));
   if (!seal_) return success();
   if (!seal_->derive(own_hello_, input_.first(input_size_)))
