@@ -23,7 +23,7 @@ struct load : named {
 using window_memory = registered_buffer<access::local_write | access::window_bind>;
 
 // case: method_without_number
-// expect: a method has a number: static constexpr std::uint16_t number = 1; (0 is reserved)
+// expect: a method needs a number: static constexpr std::uint16_t number = 1; (0 is reserved)
 struct called : named {
   static constexpr std::uint16_t number = BAD(0) GOOD(3);
 };

@@ -7,7 +7,7 @@
 using namespace verbspp;
 
 // case: lease_by_connection_without_right
-// expect: a lease by connection gives the memory's own key: register the memory with
+// expect: a lease by connection gives the peer the memory's own key: register the memory with
 // expect: the remote rights that the lease grants
 constexpr access_flags given = BAD(access::remote_write) GOOD(access::remote_read);
 using shared = shared_buffer<access::local_write | access::remote_read>;

@@ -67,7 +67,7 @@ constexpr auto rights = access::local_write GOOD(| access::remote_write);
 auto offer(const memory_region<rights>& region) { return region.remote(); }
 
 // case: scatter_without_local_write
-// expect: this memory region lacks access::local_write: the device may not scatter received or read
+// expect: this memory lacks access::local_write: the device may not write received, read or fetched
 // expect: data into it
 constexpr auto rights = access::remote_read GOOD(| access::local_write);
 auto whole(const memory_region<rights>& region) { return region.scatter(); }

@@ -102,8 +102,8 @@ bool is_there() {
 }
 
 // case: lease_of_temporary_region
-// expect: this region is a temporary, which is destroyed before the lease ends: store
-// expect: it in a variable, and keep it until the lease ends
+// expect: a lease refers to its region, which must outlive it: store the region in
+// expect: a variable, and pass it without std::move
 using leased_region = memory_region<access::local_write | access::window_bind>;
 
 BAD(leased_region) GOOD(const leased_region&) memory();

@@ -161,10 +161,10 @@ struct method_description {
 template <class Type>
 concept Method =
     detail::because(detail::HasMethodNumber<Type>,
-                    "a method has a number: static constexpr std::uint16_t number = 1; (0 is "
+                    "a method needs a number: static constexpr std::uint16_t number = 1; (0 is "
                     "reserved)") &&
     detail::because(detail::HasMethodName<Type>,
-                    "a method has a name: static constexpr const char* name = \"lookup\";") &&
+                    "a method needs a name: static constexpr const char* name = \"lookup\";") &&
     detail::because(detail::LendsToReadOrWrite<Type>,
                     "a call lends memory with access::remote_read, access::remote_write or both: "
                     "static constexpr access_flags lends = access::remote_write;") &&

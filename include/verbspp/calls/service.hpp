@@ -248,7 +248,8 @@ class service {
   [[nodiscard]] static result<service> create(const protection_domain& domain,
                                               const service_options& options,
                                               detail::handling<Called, Functions>... methods) {
-    static_assert(sizeof...(Called) > 0, "a service has at least one method: handles<method>(...)");
+    static_assert(sizeof...(Called) > 0,
+                  "a service needs at least one method: handles<method>(...)");
     std::vector<detail::owned<detail::method_handler>> handlers;
     handlers.reserve(sizeof...(Called));
     (handlers.emplace_back(

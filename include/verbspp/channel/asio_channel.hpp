@@ -319,9 +319,9 @@ struct asio_request {
         if ((type & ends_at_) == net::cancellation_type::none || operation_ == nullptr) return;
         promise_type& operation = *std::exchange(operation_, nullptr);
         const auto state = operation.state_.shared_from_this();
-        operation.cancel({error_kind::cancelled, "wait of an Asio operation",
-                          "it was cancelled; if its request was posted, the request continues, and "
-                          "keeps its memory"});
+        operation.cancel(
+            {error_kind::cancelled, "wait of an Asio operation",
+             "a request that the operation has posted continues, and keeps its memory"});
         state->update();
       }
 

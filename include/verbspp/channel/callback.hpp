@@ -110,7 +110,8 @@ result<void> then(Work&& posted, Function called) noexcept
       std::forward<Work>(posted), std::move(called));
   if (made == nullptr)
     return error(error_kind::resource_exhausted, "then",
-                 "out of memory for the record of the callback; the handle is unchanged");
+                 "out of memory for the record of the callback; the function is never called, and "
+                 "the handle is unchanged");
   if (!made->begin()) made->call();
   return success();
 }

@@ -174,7 +174,7 @@ class hub_clients {
     if (table_ == nullptr) return refusal("the table was moved from");
     const channel_id id = link.id();
     if (!detail::hub_turn::has(hub_.state_, link))
-      return refusal("the channel does not use this hub: build it with .hub(hub)");
+      return refusal("the channel is empty or does not use this hub: build it with .hub(hub)");
     client& added = table_->clients.get()[id.index];
     added.link = std::move(link);
     added.data.emplace(std::move(data));
@@ -232,7 +232,8 @@ class hub_clients {
                      "no client has this id, or it has been removed");
       }
       if (taken.hub) return turn(std::move(taken), table_);
-      if (limit.has_passed()) return limit.failure(what, "another thread has the client's turn");
+      if (limit.has_passed())
+        return limit.failure(what, "the client is in another turn: end that turn first");
       std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
   }

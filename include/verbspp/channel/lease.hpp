@@ -61,9 +61,10 @@ concept LeasableWith =
                         !Rights.intersects(access::remote_write | access::remote_atomic),
                     "a lease of access::remote_write or access::remote_atomic requires memory that "
                     "was registered with access::local_write") &&
-    detail::because(By != lease_by::connection || OfMemory.contains(Rights),
-                    "a lease by connection gives the memory's own key: register the memory with "
-                    "the remote rights that the lease grants");
+    detail::because(
+        By != lease_by::connection || OfMemory.contains(Rights),
+        "a lease by connection gives the peer the memory's own key: register the memory with "
+        "the remote rights that the lease grants");
 
 /// Memory that a lease can keep: owned memory, which is moved into the lease, or shared memory.
 template <class Memory>
@@ -446,14 +447,16 @@ class lease_operations {
   template <access_flags Rights, lease_by By = lease_by::window, access_flags OfRegion>
   void lease(const memory_region<OfRegion>&& region, std::size_t offset, std::size_t length,
              call_limit limit = call_limit::of_channel())
-      VERBSPP_DETAIL_REFUSED(LeaseRights<Rights>,
-                             "this region is a temporary, which is destroyed before the lease "
-                             "ends: store it in a variable, and keep it until the lease ends");
+      VERBSPP_DETAIL_REFUSED(
+          LeaseRights<Rights>,
+          "a lease refers to its region, which must outlive it: store the region in "
+          "a variable, and pass it without std::move");
   template <access_flags Rights, lease_by By = lease_by::window, access_flags OfRegion>
   void post_lease(const memory_region<OfRegion>&& region, std::size_t offset, std::size_t length)
-      VERBSPP_DETAIL_REFUSED(LeaseRights<Rights>,
-                             "this region is a temporary, which is destroyed before the lease "
-                             "ends: store it in a variable, and keep it until the lease ends");
+      VERBSPP_DETAIL_REFUSED(
+          LeaseRights<Rights>,
+          "a lease refers to its region, which must outlive it: store the region in "
+          "a variable, and pass it without std::move");
 
   /// Leases a buffer, or a part of one. A buffer that owns its memory is moved into the lease; a
   /// handle to shared memory is copied.

@@ -78,8 +78,9 @@ template <class Operation, class Memory>
 #define VERBSPP_DETAIL_LEFT_BEHIND                                                                \
   VERBSPP_DETAIL_REFUSED(detail::LeftBehind<Memory>,                                              \
                          "a request takes ownership of its memory: write std::move(buffer); the " \
-                         "result returns it. To keep it, share it, or name elements of it: "      \
-                         ".elements = buffer.gather().value()")
+                         "result returns it, unless it is a message that was sent. To keep a "    \
+                         "buffer, share it, or name elements of it: "                             \
+                         ".elements = buffer.gather().value() or buffer.scatter().value()")
 #define VERBSPP_DETAIL_ONLY_TO_BE_SENT                                             \
   VERBSPP_DETAIL_REFUSED(detail::OnlyToBeSent<Memory>,                             \
                          "the device writes to this memory: only memory that was " \

@@ -70,8 +70,8 @@ std::ostream& operator<<(std::ostream& out, access_flags rights);
 template <access_flags Rights>
 concept LocallyWritable =
     detail::because(Rights.contains(access::local_write),
-                    "this memory region lacks access::local_write: the device may not scatter "
-                    "received or read data into it");
+                    "this memory lacks access::local_write: the device may not write received, "
+                    "read or fetched data into it");
 
 template <access_flags Rights>
 concept RemotelyReadable =

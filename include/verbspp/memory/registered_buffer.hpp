@@ -164,7 +164,7 @@ class VERBSPP_CONSUMABLE registered_buffer {
     requires RegistrableRights<Rights>
   {
     static_assert(alignof(Element) <= 4096,
-                  "an element cannot have a larger alignment than a page");
+                  "the alignment of an element can be at most 4096 bytes");
     VERBSPP_TRY(pages, page_range::allocate(count, sizeof(Element), options));
     const std::span<Element> elements(static_cast<Element*>(pages.data()), count);
     VERBSPP_TRY(region, register_memory<Rights>(domain, elements));

@@ -66,7 +66,7 @@ concept CarriesAcknowledgedWrites = detail::because(
 
 template <transport Transport>
 concept CarriesInvalidation =
-    detail::because(Transport == transport::rc, "only RC carries invalidations of an rkey");
+    detail::because(Transport == transport::rc, "invalidating an rkey needs RC");
 
 template <transport Transport>
 concept BindsWindows = detail::because(Transport != transport::ud,
