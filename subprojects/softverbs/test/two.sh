@@ -14,7 +14,8 @@ may_send_frames() {
 # process holds a datagram socket.
 hears() {
   for inode in $(ls -l "/proc/$1/fd" 2>/dev/null | sed -n 's/.*socket:\[\([0-9]*\)\].*/\1/p'); do
-    grep -q " 0002 01 *$inode @softverbs/" /proc/net/unix && return 0
+    # The state is 01, or 03 while another process is connected to the socket.
+    grep -q " 0002 0[13] *$inode @softverbs/" /proc/net/unix && return 0
   done
   return 1
 }
@@ -37,8 +38,11 @@ frames() {
     env LD_PRELOAD="$library" SOFTVERBS_DEVICES=2 "$@" --server -d soft0 -B "$mac:01" -E "$mac:02" \
       >"$log/server" 2>&1 &
     server=$!
-    # steady: this pause is not critical, because the loop polls until the server listens or has ended
-    until hears $server || ! kill -0 $server 2>/dev/null; do sleep 0.1; done
+    for round in $(seq 300); do
+      { hears $server || ! kill -0 $server 2>/dev/null; } && break
+      # steady: this pause is not critical, because the loop polls until the server listens or has ended
+      sleep 0.1
+    done
     # The server has to post its receives before the client sends.
     # steady: this pause is fixed, because nothing reports when the receives are posted; a failed attempt is repeated
     # with a longer pause
