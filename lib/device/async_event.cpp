@@ -25,10 +25,11 @@ struct event_description {
 };
 
 constexpr std::array events{
-    event_description{async_event_type::completion_queue_error, element::completion_queue,
-                      severity_of::error, "completion queue error",
-                      "it overran: completions are lost, and its queue pairs fail; re-create it, "
-                      "with room for all work that can be outstanding, and its queue pairs"},
+    event_description{
+        async_event_type::completion_queue_error, element::completion_queue, severity_of::error,
+        "completion queue error",
+        "the completion queue overran: completions are lost, and its queue pairs fail; "
+        "re-create it, with room for all outstanding work, and its queue pairs"},
     event_description{async_event_type::queue_pair_fatal, element::queue_pair, severity_of::error,
                       "queue pair fatal error",
                       "the device could not report a completion or failed otherwise: the queue "
@@ -55,7 +56,7 @@ constexpr std::array events{
                       "path migrated", "the connection continues on its alternate path"},
     event_description{async_event_type::path_migration_error, element::queue_pair,
                       severity_of::warning, "path migration error",
-                      "the peer requested the alternate path, which is not usable here"},
+                      "the peer requested the alternate path, which is not usable at this end"},
     event_description{async_event_type::device_fatal, element::device, severity_of::fatal,
                       "device fatal error",
                       "all objects created on this context have failed: destroy them, and open the "
@@ -76,7 +77,7 @@ constexpr std::array events{
                       "programs that use addresses of the subnet manager must query them again"},
     event_description{async_event_type::shared_receive_queue_error, element::shared_receive_queue,
                       severity_of::error, "shared receive queue error",
-                      "it no longer accepts receives; destroy it and its queue pairs"},
+                      "the shared receive queue has failed: destroy it and its queue pairs"},
     event_description{async_event_type::shared_receive_queue_limit_reached,
                       element::shared_receive_queue, severity_of::notice,
                       "shared receive queue limit reached",

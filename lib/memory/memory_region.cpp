@@ -260,9 +260,9 @@ result<void> memory_registration::change(const registration_change& changes) noe
                             failure.kind() == error_kind::not_supported;
   if (is_as_before) {
     if (failure.kind() == error_kind::not_supported)
-      return error::from_errno(
-          errnum, reregistering,
-          "the driver cannot change regions, so this one is unchanged: register the memory again");
+      return error::from_errno(errnum, reregistering,
+                               "the driver cannot change regions, so this one is unchanged: "
+                               "register a new region instead");
     return failure;
   }
   forget_addresses();

@@ -76,8 +76,9 @@ result<void> memory_window_owner::adopt(memory_window_type type, ibv_mw* native,
     return error(error_kind::invalid_input, operation,
                  "the memory window belongs to another protection domain");
   if (native->type != static_cast<ibv_mw_type>(type))
-    return error(error_kind::invalid_input, operation,
-                 "the memory window is of another type than this class: there are types 1 and 2");
+    return error(
+        error_kind::invalid_input, operation,
+        "the type of the ibv_mw (1 or 2) is not that of this C++ class: see the ibv_mw's type");
   native_ = native;
   whose_ = whose;
   return success();

@@ -41,8 +41,8 @@ error no_address(const unusable_addresses& unusable, const char* operation) noex
   };
   const std::array<reason, 5> reasons{{
       {unusable.foreign,
-       "the port's GIDs belong to network interfaces of another network namespace: give this one "
-       "(the container) an interface of the port with an IP address"},
+       "the port's GIDs belong to network interfaces of another network namespace: give this "
+       "process's namespace (its container) an interface of the port with an IP address"},
       {unusable.down,
        "the network interfaces of the port's GIDs are down: bring them up (ip link set ... up)"},
       {unusable.stale,

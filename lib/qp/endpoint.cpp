@@ -169,7 +169,7 @@ result<void> check_mtu(const endpoint& local, const endpoint& remote) noexcept {
       (!remote.is_mtu_asked_for || remote.mtu <= local.mtu))
     return success();
   return error::mismatch(
-      "compare endpoints", "path MTU, bytes", local.mtu.bytes(), remote.mtu.bytes(),
+      "compare endpoints", "path MTU in bytes", local.mtu.bytes(), remote.mtu.bytes(),
       "request at most the active MTU of both ports, or leave it to the handshake");
 }
 

@@ -107,7 +107,7 @@ TEMPLATE_TEST_CASE_SIG("ends that request different path MTUs both report it", "
   const auto right = builder_of<Transport>(bed, bed.right_queue);
   check_names_both(
       refusals<Transport>(must(left.path_mtu(512).build()), must(right.path_mtu(256).build())),
-      "path MTU, bytes", "512", "256");
+      "path MTU in bytes", "512", "256");
   // An end that requests no MTU itself adopts the smaller MTU that the other end requests.
   const auto pair = connect_both<Transport>(must(left.path_mtu(256).build()), must(right.build()));
   CHECK(query(pair.left.native_handle()).attributes.path_mtu == IBV_MTU_256);
