@@ -209,7 +209,7 @@ result<void> connect(queue_pair_data& queue_pair, const managed_attributes& by) 
   auto receiving = without_internal(by.ready_to_receive);
   auto sending = without_internal(by.ready_to_send);
   if (given.mtu && given.mtu->native() != receiving.attributes.path_mtu)
-    return error::mismatch("compare with the connection manager", "path MTU, bytes",
+    return error::mismatch("compare with the connection manager", "path MTU in bytes",
                            given.mtu->bytes(), 128 << receiving.attributes.path_mtu,
                            "the connection manager uses the MTU of the route: leave out path_mtu");
   if (acknowledges(local.type)) {
