@@ -20,8 +20,7 @@ using namespace verbspp::test;
 
 namespace {
 
-/// Returns a builder for a channel with small queues, so that a hub has room for the requested
-/// number of channels even if the device rounds queue sizes up.
+/// Returns a builder for a channel with small queues, so that small hubs have room for several.
 [[nodiscard]] auto small_channel(const testbed& bed) {
   return bed.domain.build_channel().max_send_work_requests(4).max_receive_work_requests(4);
 }
