@@ -256,9 +256,9 @@ TEST_CASE("a wait for an event source ends at its deadline and when it is cancel
   // Nothing arrives, but the continuation of this receive has a limit.
   const auto into = share_bytes(bed, 8);
   auto receiving = must(pair.left.post_receive(into));
+  const auto before = clock::now();
   continuation next([](continuation&) noexcept {}, wait_limit(short_limit));
   REQUIRE(receiving.then(next));
-  const auto before = clock::now();
   std::optional<result<void>> due;
   events.async_wait([&](const result<void>& done) { due = done; });
   run(context);
