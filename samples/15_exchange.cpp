@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
 /// Connects a channel by host name: the two processes connect by TCP, and one call on each side
-/// connects their channels. The client reads a greeting from the server's memory.
+/// connects their channels. The client then reads a short text by RDMA from the server's memory.
 ///
 ///     15_exchange [--device soft0] [--port 4711]          the server
 ///     15_exchange [--device soft0] [--port 4711] HOST     the client

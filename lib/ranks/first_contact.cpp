@@ -67,8 +67,8 @@ static_assert(datagram_header_size + length <= place_size);
         "handshake";
   if (errnum == ESTALE)
     hint =
-        "the calling rank has replaced the channel between the two ranks, but that rank has not: "
-        "call mend() on all ranks";
+        "that rank still uses the old channel between the two ranks, and the calling rank a new "
+        "one: call mend() on all ranks";
   return error::from_errno(errnum, calling).as(error_kind::not_connected, hint);
 }
 
