@@ -25,7 +25,7 @@
 #define EXPORT __attribute__((visibility("default")))
 
 enum { only_port = 1, most_completions = 1 << 16, most_requests = 1 << 14, most_elements = 16 };
-enum { most_waiting = 512 };
+enum { most_waiting = 512, most_sent = 64, most_bytes_sent = 128 };
 
 static struct ibv_device device = {
     .node_type = IBV_NODE_CA, .transport_type = IBV_TRANSPORT_IB, .name = "null0"};
@@ -160,16 +160,39 @@ EXPORT int ibv_destroy_cq(struct ibv_cq* cq) {
 
 // Queue pairs
 
-// Posted receives that wait for a message, in the order of posting. Only the `wr_id` of each is
-// stored.
+// Posted receives that wait for a message, in the order of posting: the `wr_id` of each, and its
+// first element.
 struct waiting {
   uint64_t ids[most_waiting];
+  struct ibv_sge elements[most_waiting];
   unsigned first, end;  // these only increase
 };
 
-static int add_waiting(struct waiting* to, uint64_t id) {
+static int add_waiting(struct waiting* to, const struct ibv_recv_wr* request) {
   if (to->end - to->first == most_waiting) return ENOMEM;
-  to->ids[to->end++ % most_waiting] = id;
+  to->ids[to->end % most_waiting] = request->wr_id;
+  to->elements[to->end % most_waiting] =
+      request->num_sge > 0 ? request->sg_list[0] : (struct ibv_sge){.length = 0};
+  ++to->end;
+  return 0;
+}
+
+// Messages that were sent, in the order of posting.
+struct sent {
+  struct {
+    uint32_t length;
+    char bytes[most_bytes_sent];
+  } messages[most_sent];
+  unsigned first, end;  // these only increase
+};
+
+static int keep(struct sent* to, const struct ibv_send_wr* request) {
+  const struct ibv_sge* const from = request->sg_list;
+  if (to->end - to->first == most_sent) return ENOMEM;
+  if (request->num_sge < 1 || from->length > most_bytes_sent) return EMSGSIZE;
+  to->messages[to->end % most_sent].length = from->length;
+  memcpy(to->messages[to->end++ % most_sent].bytes, (const void*)(uintptr_t)from->addr,
+         from->length);
   return 0;
 }
 
@@ -180,6 +203,7 @@ struct pair {
   } verbs;
   int has_extended;
   struct waiting* waiting;  // NULL: receives complete at once
+  struct sent* sent;        // NULL: the bytes that are sent are not kept
   // Used between wr_start and wr_complete: the position of the next completion, and the first
   // failure.
   unsigned end;
@@ -188,6 +212,7 @@ struct pair {
 
 static int post_send(struct ibv_qp* qp, struct ibv_send_wr* request, struct ibv_send_wr** bad) {
   struct queue* queue = (struct queue*)qp->send_cq;
+  struct sent* const sent = ((struct pair*)qp)->sent;
   ++counts.locks;
   ++counts.doorbells;
   for (; request != NULL; request = request->next) {
@@ -196,7 +221,9 @@ static int post_send(struct ibv_qp* qp, struct ibv_send_wr* request, struct ibv_
       failure = EINVAL;
     else if (request->opcode != IBV_WR_SEND && request->opcode != IBV_WR_RDMA_WRITE)
       failure = EOPNOTSUPP;
-    else if ((request->send_flags & IBV_SEND_SIGNALED) != 0)
+    else if (request->opcode == IBV_WR_SEND && sent != NULL)
+      failure = keep(sent, request);
+    if (failure == 0 && (request->send_flags & IBV_SEND_SIGNALED) != 0)
       failure =
           put(queue, queue->end, request->wr_id,
               request->opcode == IBV_WR_SEND ? IBV_WC_SEND : IBV_WC_RDMA_WRITE, 0, qp->qp_num);
@@ -217,7 +244,7 @@ static int post_recv(struct ibv_qp* qp, struct ibv_recv_wr* request, struct ibv_
   for (; request != NULL; request = request->next) {
     int failure;
     if (waiting != NULL) {
-      failure = add_waiting(waiting, request->wr_id);
+      failure = add_waiting(waiting, request);
     } else {
       uint32_t length = 0;
       for (int i = 0; i < request->num_sge; ++i) length += request->sg_list[i].length;
@@ -242,7 +269,7 @@ static int post_srq_recv(struct ibv_srq* srq, struct ibv_recv_wr* request,
   ++counts.locks;
   ++counts.doorbells;
   for (; request != NULL; request = request->next)
-    if (add_waiting(&((struct shared_receives*)srq)->waiting, request->wr_id) != 0) {
+    if (add_waiting(&((struct shared_receives*)srq)->waiting, request) != 0) {
       *bad = request;
       return ENOMEM;
     }
@@ -252,12 +279,25 @@ static int post_srq_recv(struct ibv_srq* srq, struct ibv_recv_wr* request,
 EXPORT int device_hold_receives(struct ibv_qp* qp) {
   struct pair* pair = (struct pair*)qp;
   pair->waiting = calloc(1, sizeof *pair->waiting);
-  return pair->waiting == NULL ? ENOMEM : 0;
+  pair->sent = calloc(1, sizeof *pair->sent);
+  return pair->waiting == NULL || pair->sent == NULL ? ENOMEM : 0;
+}
+
+EXPORT uint32_t device_take_sent(struct ibv_qp* qp, void* into) {
+  struct sent* const sent = ((struct pair*)qp)->sent;
+  if (sent == NULL || sent->first == sent->end) return 0;
+  const unsigned place = sent->first++ % most_sent;
+  memcpy(into, sent->messages[place].bytes, sent->messages[place].length);
+  return sent->messages[place].length;
+}
+
+static struct waiting* waiting_of(struct ibv_qp* qp) {
+  return qp->srq != NULL ? &((struct shared_receives*)qp->srq)->waiting
+                         : ((struct pair*)qp)->waiting;
 }
 
 EXPORT int device_deliver(struct ibv_qp* qp, uint32_t length) {
-  struct waiting* const waiting =
-      qp->srq != NULL ? &((struct shared_receives*)qp->srq)->waiting : ((struct pair*)qp)->waiting;
+  struct waiting* const waiting = waiting_of(qp);
   struct queue* queue = (struct queue*)qp->recv_cq;
   if (waiting == NULL || waiting->first == waiting->end) return ENOENT;
   const int failure = put(queue, queue->end, waiting->ids[waiting->first % most_waiting],
@@ -266,6 +306,15 @@ EXPORT int device_deliver(struct ibv_qp* qp, uint32_t length) {
   ++waiting->first;
   ++queue->end;
   return 0;
+}
+
+EXPORT int device_deliver_bytes(struct ibv_qp* qp, const void* bytes, uint32_t length) {
+  const struct waiting* const waiting = waiting_of(qp);
+  if (waiting == NULL || waiting->first == waiting->end) return ENOENT;
+  const struct ibv_sge* const into = &waiting->elements[waiting->first % most_waiting];
+  if (length > into->length) return EMSGSIZE;
+  memcpy((void*)(uintptr_t)into->addr, bytes, length);
+  return device_deliver(qp, length);
 }
 
 static void wr_start(struct ibv_qp_ex* qp) {
@@ -378,6 +427,7 @@ EXPORT int ibv_modify_qp(struct ibv_qp* qp, struct ibv_qp_attr* attributes, int 
 
 EXPORT int ibv_destroy_qp(struct ibv_qp* qp) {
   free(((struct pair*)qp)->waiting);
+  free(((struct pair*)qp)->sent);
   free(qp);
   return 0;
 }

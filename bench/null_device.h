@@ -23,8 +23,17 @@ struct device_counts device_counts_now(void);
 // an errno value.
 int device_hold_receives(struct ibv_qp* qp);
 // Delivers a message of `length` bytes to the queue pair, and completes its oldest receive, or the
-// oldest one of its shared receive queue. Returns 0, ENOENT if no receive is posted, or ENOMEM.
+// oldest one of its shared receive queue. Its memory is not changed. Returns 0, ENOENT if no
+// receive is posted, or ENOMEM.
 int device_deliver(struct ibv_qp* qp, uint32_t length);
+// As `device_deliver`, but copies the bytes of the message to the memory of the receive. Returns
+// EMSGSIZE if they do not fit.
+int device_deliver_bytes(struct ibv_qp* qp, const void* bytes, uint32_t length);
+
+// Copies the oldest message that the queue pair has sent, and that was not taken yet, to `into`.
+// Returns its length, or 0 if there is none. Only queue pairs that hold their receives keep what
+// they send: the first element of each message, and at most 128 bytes of it.
+uint32_t device_take_sent(struct ibv_qp* qp, void* into);
 
 #ifdef __cplusplus
 }

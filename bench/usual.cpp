@@ -159,4 +159,28 @@ result<std::size_t> serve(const channel_hub& hub, std::vector<client>& clients,
   return arrived.size();
 }
 
+result<void> post_calls(caller& calls, const echo::request& asked, std::size_t count,
+                        std::vector<pending_call<echo>>& requests) {
+  for (; count > 0; --count) {
+    VERBSPP_TRY(posted, calls.post_call<echo>(asked));
+    requests.push_back(std::move(posted));
+  }
+  return success();
+}
+
+result<std::uint64_t> take_answers(std::vector<pending_call<echo>>& requests) {
+  std::uint64_t sum = 0;
+  for (pending_call<echo>& each : requests) {
+    VERBSPP_TRY(answer, each.wait());
+    sum += static_cast<std::uint64_t>(answer[0]);
+  }
+  requests.clear();
+  return sum;
+}
+
+result<void> serve_calls(service& serving) {
+  VERBSPP_TRYV(serving.poll());
+  return success();
+}
+
 }  // namespace usual

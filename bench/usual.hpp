@@ -3,8 +3,10 @@
 #pragma once
 
 #include "usual.h"
+#include <verbspp/calls.hpp>
 #include <verbspp/coroutine.hpp>
 
+#include <array>
 #include <coroutine>
 #include <cstddef>
 #include <cstdint>
@@ -46,6 +48,14 @@ struct writer {
 
   std::coroutine_handle<promise_type> handle;
 };
+/// A method of a service, which returns its request.
+struct echo {
+  static constexpr std::uint16_t number = 1;
+  static constexpr const char* name = "echo";
+  using request = std::array<std::byte, 32>;
+  using answer = request;
+};
+
 writer write_awaited(verbspp::channel& link, const verbspp::shared_buffer<>& from, const remote& to,
                      std::span<const piece> parts, std::uint64_t& written);
 
@@ -75,5 +85,10 @@ verbspp::result<void> put_record(verbspp::channel& link, const verbspp::register
 verbspp::result<std::uint64_t> receive(verbspp::inbox& from);
 verbspp::result<std::size_t> serve(const verbspp::channel_hub& hub, std::vector<client>& clients,
                                    std::span<verbspp::arrival> slots);
+verbspp::result<void> post_calls(verbspp::caller& calls, const echo::request& asked,
+                                 std::size_t count,
+                                 std::vector<verbspp::pending_call<echo>>& requests);
+verbspp::result<std::uint64_t> take_answers(std::vector<verbspp::pending_call<echo>>& requests);
+verbspp::result<void> serve_calls(verbspp::service& serving);
 
 }  // namespace usual

@@ -7,11 +7,13 @@
 #include "null_device.h"
 #include "usual.h"
 #include "usual.hpp"
+#include <verbspp/calls.hpp>
 #include <verbspp/verbspp.hpp>
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <span>
@@ -27,6 +29,7 @@ constexpr int client_depth = 16;
 constexpr std::uint32_t place_size = 128;
 constexpr std::uint32_t places_of_inbox = 32;
 constexpr std::uint32_t places_of_hub = 256;
+constexpr std::uint32_t calls_in_flight = batch;
 constexpr std::uint64_t limit_of_c = 30'000'000'000;
 /// The client that sends all messages in the loops where only one client is busy.
 constexpr std::size_t busy_client = 17;
@@ -55,6 +58,10 @@ struct wrapped_side {
   channel_hub hub;
   std::vector<usual::client> clients{};
   std::array<arrival, slots_of_hub> slots{};
+  caller calls;
+  std::vector<pending_call<usual::echo>> open_calls{};
+  service serving;
+  ibv_qp* served;  ///< the service's end of a connection
 };
 
 /// A queue pair of the C version, connected to itself.
@@ -85,17 +92,77 @@ struct c_side {
   std::vector<c_client> clients{};
 };
 
+using detail::call_frame_kind;
+using detail::call_header;
+
+/// A message with a header of the protocol of calls.
+struct frame {
+  std::array<std::byte, place_size> bytes{};
+  std::uint32_t size = 0;
+
+  frame() = default;
+  template <class Body>
+  frame(const call_header& header, const Body& body)
+      : size(static_cast<std::uint32_t>(call_header::size + sizeof body)) {
+    header.encode(bytes.data());
+    std::memcpy(bytes.data() + call_header::size, &body, sizeof body);
+  }
+};
+
 /// The objects of both versions. Not movable, since the loops and the C code keep pointers to it.
 struct program {
   std::array<piece, batch> pieces = pieces_to_write();
   std::array<std::byte, place_size> text{};
-  std::uint64_t sum = 0;  ///< the sum of the received values
+  std::uint64_t sum = 0;              ///< the sum of the received values
+  std::uint32_t credits = 1 + batch;  ///< the total number of calls that the caller may send
+  std::uint64_t served = 0;           ///< the calls that the service has answered
+  frame request{{.kind = call_frame_kind::call,
+                 .method = usual::echo::number,
+                 .length = sizeof(usual::echo::request)},
+                usual::echo::request{}};
   std::optional<registered_buffer<access::local_write | access::remote_write>> target{};
   std::unique_ptr<wrapped_side> wrapped{};
   std::uint64_t written = 0;  ///< the number of parts that the coroutine has written
   std::optional<usual::writer> writing{};
   std::unique_ptr<c_side> c{};  ///< borrows memory from `wrapped`, and so is destroyed first
 };
+
+/// Opens a caller without a service. The answer to its first message, which compares the methods,
+/// is delivered before.
+result<caller> open_caller(const protection_domain& domain) {
+  VERBSPP_TRY(prepared, domain.build_channel()
+                            .max_send_work_requests(calls_in_flight)
+                            .max_receive_work_requests(2 * calls_in_flight)
+                            .build());
+  ibv_qp* const pair = prepared.native_handle();
+  if (device_hold_receives(pair) != 0) return error::from_errno(ENOMEM, "device_hold_receives");
+  VERBSPP_TRY(calls, caller::open(prepared, {.in_flight = calls_in_flight}));
+  const endpoint own = prepared.endpoint();
+  VERBSPP_TRY(connected, std::move(prepared).handshake(own));
+  const frame answer({.kind = call_frame_kind::answer, .length = 4, .credits = 1 + calls_in_flight},
+                     std::uint32_t{1024});
+  frame question;
+  if (device_deliver_bytes(pair, answer.bytes.data(), answer.size) != 0)
+    return error(error_kind::driver, "benchmark", "the answer to the caller was not delivered");
+  VERBSPP_TRYV(calls.start<usual::echo>(std::move(connected)));
+  device_take_sent(pair, question.bytes.data());
+  return calls;
+}
+
+result<service> open_service(const protection_domain& domain, ibv_qp*& served) {
+  VERBSPP_TRY(serving, service::create(domain, {.clients = 1, .in_flight = calls_in_flight},
+                                       handles<usual::echo>([](const usual::echo::request& asked) {
+                                         return asked;
+                                       })));
+  VERBSPP_TRY(
+      prepared,
+      domain.build_channel().hub(serving.hub()).max_send_work_requests(calls_in_flight).build());
+  const endpoint own = prepared.endpoint();
+  VERBSPP_TRY(connected, std::move(prepared).handshake(own));
+  served = connected.native_handle();
+  VERBSPP_TRYV(serving.add(std::move(connected)));
+  return serving;
+}
 
 result<wrapped_side> open_wrapped(const protection_domain& domain, const usual::remote& remote) {
   VERBSPP_TRY(buffer, registered_buffer<>::allocate(domain, 4096));
@@ -122,6 +189,9 @@ result<wrapped_side> open_wrapped(const protection_domain& domain, const usual::
   VERBSPP_TRY(hub_pool, message_pool::create(domain, 2 * places_of_hub, place_size));
   VERBSPP_TRY(hub, channel_hub::create(domain, hub_pool,
                                        {.channels = clients_of_hub, .receives = places_of_hub}));
+  VERBSPP_TRY(calls, open_caller(domain));
+  ibv_qp* served = nullptr;
+  VERBSPP_TRY(serving, open_service(domain, served));
   wrapped_side made{.link = std::move(link),
                     .buffer = std::move(buffer),
                     .owned = std::move(owned),
@@ -132,8 +202,12 @@ result<wrapped_side> open_wrapped(const protection_domain& domain, const usual::
                     .pool = std::move(pool),
                     .receiver = std::move(receiver),
                     .messages = std::move(messages),
-                    .hub = std::move(hub)};
+                    .hub = std::move(hub),
+                    .calls = std::move(calls),
+                    .serving = std::move(serving),
+                    .served = served};
   made.requests.reserve(batch);
+  made.open_calls.reserve(batch);
   for (std::size_t i = 0; i < clients_of_hub; ++i) {
     VERBSPP_TRY(client_prepared,
                 domain.build_channel().hub(made.hub).max_send_work_requests(client_depth).build());
@@ -471,6 +545,50 @@ static bool loop_verbspp_usual_all_busy(program& p, std::uint64_t operations) {
   });
 }
 
+/// The C version of a call, for both ends: a message is sent from a place of a pool, and another
+/// one is received.
+static bool loop_raw_usual_call(program& p, std::uint64_t operations) {
+  c_side& c = *p.c;
+  return each_message(c.messages.qp, operations, [&] {
+    std::uint64_t value = 0;
+    if (c_send_message(&c.link, &c.pool, p.text.data(), sizeof(usual::echo::request)) != 0 ||
+        c_receive(&c.messages, &value) != 0)
+      return false;
+    p.sum += value;
+    return true;
+  });
+}
+
+static bool loop_verbspp_usual_call(program& p, std::uint64_t operations) {
+  wrapped_side& w = *p.wrapped;
+  ibv_qp* const pair = w.calls.link().native_handle();
+  return each_batch(operations, [&] {
+    if (!usual::post_calls(w.calls, {}, batch, w.open_calls).has_value()) return false;
+    frame answer;
+    while (const std::uint32_t size = device_take_sent(pair, answer.bytes.data())) {
+      // The request becomes its own answer.
+      call_header::set_kind(answer.bytes.data(), call_frame_kind::answer,
+                            size - std::uint32_t{call_header::size}, false);
+      call_header::set_credits(answer.bytes.data(), ++p.credits);
+      if (device_deliver_bytes(pair, answer.bytes.data(), size) != 0) return false;
+    }
+    const auto taken = usual::take_answers(w.open_calls);
+    if (!taken.has_value()) return false;
+    p.sum += taken.assume_value();
+    return true;
+  });
+}
+
+static bool loop_verbspp_usual_answer(program& p, std::uint64_t operations) {
+  wrapped_side& w = *p.wrapped;
+  return each_batch(operations, [&] {
+    for (int i = 0; i < batch; ++i)
+      if (device_deliver_bytes(w.served, p.request.bytes.data(), p.request.size) != 0) return false;
+    p.served += batch;
+    return usual::serve_calls(w.serving).has_value() && w.serving.statistics().answers == p.served;
+  });
+}
+
 }  // extern "C"
 
 result<std::vector<loop>> usual_loops() {
@@ -520,5 +638,8 @@ result<std::vector<loop>> usual_loops() {
   add("verbspp_usual_one_busy", loop_verbspp_usual_one_busy);
   add("raw_usual_all_busy", loop_raw_usual_all_busy);
   add("verbspp_usual_all_busy", loop_verbspp_usual_all_busy);
+  add("raw_usual_call", loop_raw_usual_call);
+  add("verbspp_usual_call", loop_verbspp_usual_call);
+  add("verbspp_usual_answer", loop_verbspp_usual_answer);
   return loops;
 }

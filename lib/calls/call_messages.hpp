@@ -8,6 +8,8 @@
 #include <verbspp/base/error.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/calls/method.hpp>
+#include <verbspp/channel/channel.hpp>
+#include <verbspp/channel/message.hpp>
 
 #include <array>
 #include <cstddef>
@@ -77,6 +79,11 @@ class method_list_reader {
   unsigned count_ = 0;
   std::uint32_t message_size_ = 0;
 };
+
+/// Posts a send of the message. Nobody takes its result: the place of the message returns to the
+/// pool when the device has released it.
+/// \errors those of `channel::post_send`; the message then stays with the caller of this function
+[[nodiscard]] result<void> post_frame(channel& link, message&& frame) noexcept;
 
 /// A text that is composed of several texts and numbers, and truncated after `longest_words`
 /// characters.

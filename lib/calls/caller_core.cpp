@@ -440,8 +440,7 @@ result<caller_core::slot_index> caller_core::send(message&& request, const metho
   header.encode(request.bytes().data());
   const auto posted = [&]() noexcept -> result<void> {
     VERBSPP_TRYV(request.resize(call_header::size + size));
-    VERBSPP_TRYV(link_.post_send(std::move(request)));
-    return success();
+    return post_frame(link_, std::move(request));
   }();
   if (posted.has_error()) [[unlikely]] {
     if (lane != no_lane) lanes_.get()[lane].close();
@@ -555,7 +554,10 @@ result<message> caller_core::finish(slot_index index, const method_description& 
 }
 
 result<message> caller_core::wait(slot_index index, const method_description& of,
-                                  const wait_limit& until) noexcept {
+                                  call_limit limit) noexcept {
+  if (!is_done(index)) poll();
+  if (is_done(index)) return finish(index, of);
+  const wait_limit until = begin_limit(limit);
   while (!is_done(index)) {
     result<message> next = answers_.wait(until);
     if (next.has_value()) [[likely]] {

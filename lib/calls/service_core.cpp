@@ -80,12 +80,13 @@ void calling_client::end_turn(channel& link, service_core& counting) noexcept {
 }
 
 bool calling_client::send(channel& link, message& answer, service_core& counting) noexcept {
-  call_header::set_credits(answer.bytes().data(), answered_ + 1 + in_flight_);
+  std::byte* const header = answer.bytes().data();
+  const std::uint16_t method = call_header::method_in(header);
+  call_header::set_credits(header, answered_ + 1 + in_flight_);
   const std::size_t size = answer.size() - call_header::size;
-  const bool is_refusal = (answer.bytes()[0] & ~call_header::lane_failed) ==
-                          static_cast<std::byte>(call_frame_kind::refusal);
-  const std::uint16_t method = call_header::method_in(answer.bytes().data());
-  const auto posted = link.post_send(std::move(answer));
+  const bool is_refusal =
+      (header[0] & ~call_header::lane_failed) == static_cast<std::byte>(call_frame_kind::refusal);
+  const auto posted = post_frame(link, std::move(answer));
   if (posted.has_error()) {
     if (posted.assume_error() == error_kind::would_block) return false;
     answer = message();  // the channel is broken
@@ -200,7 +201,7 @@ result<owned<service_core>> service_core::create(
   VERBSPP_TRY(clients, hub_clients<client_entry>::create(std::move(hub)));
   owned<service_core> made(new (std::nothrow) service_core(std::move(pool), std::move(clients),
                                                            options, std::move(handlers)));
-  if (!made || !made->counters_) return error::from_errno(ENOMEM, creating);
+  if (!made || !made->methods_) return error::from_errno(ENOMEM, creating);
   return made;
 }
 
@@ -210,8 +211,12 @@ service_core::service_core(message_pool pool, hub_clients<client_entry> clients,
     : pool_(std::move(pool)),
       handlers_(std::move(handlers)),
       options_(options),
-      counters_(new(std::nothrow) service_statistics[handlers_.size() + 1]),
-      clients_(std::move(clients)) {}
+      methods_(new(std::nothrow) method_counters[handlers_.size() + 1]),
+      clients_(std::move(clients)) {
+  if (!methods_) return;
+  for (std::size_t i = 0; i < handlers_.size(); ++i)
+    methods_.get()[i].number = handlers_[i]->method().number;
+}
 
 result<channel_id> service_core::add(channel&& link) noexcept {
   const channel_core& core = channel_access::core_of(link);
@@ -272,23 +277,30 @@ void service_core::serve(turn client) {
     }
   }
   if (is_valid) return;
-  count(counters_of(comparing_methods).removed_clients, 1);
+  count(other_counters().removed_clients, 1);
   client.remove();
 }
 
 std::size_t service_core::index_of(std::uint16_t method) const noexcept {
-  const auto number = [](const auto& each) { return each->method().number; };
-  const auto found = std::ranges::lower_bound(handlers_, method, {}, number);
-  if (found == handlers_.end() || number(*found) != method) return handlers_.size();
-  return static_cast<std::size_t>(found - handlers_.begin());
+  // A binary search, written out because it is on the data path: for one method,
+  // std::ranges::lower_bound takes three times as many instructions.
+  const method_counters* first = methods_.get();
+  for (std::size_t count = handlers_.size(); count > 1;) {
+    const std::size_t half = count / 2;
+    if (first[half].number <= method) first += half;
+    count -= half;
+  }
+  return first->number == method ? static_cast<std::size_t>(first - methods_.get())
+                                 : handlers_.size();
 }
 
 bool service_core::take(const reference<calling_client>& client, channel& link, message&& arrived) {
   const auto header = call_header::decode(std::as_const(arrived).bytes());
   if (!header || !is_call(header->kind) || !client->note_call()) return false;
   const std::size_t index = index_of(header->method);
-  count(counters_.get()[index].calls, 1);
-  count(counters_.get()[index].request_bytes, header->length);
+  service_statistics& counters = methods_.get()[index].counted;
+  count(counters.calls, 1);
+  count(counters.request_bytes, header->length);
   open_call call(client, std::move(arrived));
   if (header->kind == call_frame_kind::lane_request) {
     connect_lane(call, *client.get(), link);
@@ -393,7 +405,7 @@ void service_core::connect_lane(open_call& call, calling_client& client, channel
   };
   const result<endpoint> connected = connect();
   if (connected.has_error()) return call.refuse(connected.assume_error());
-  count(counters_of(comparing_methods).lanes, 1);
+  count(other_counters().lanes, 1);
   const auto encoded = connected.assume_value().encode();
   const auto answered = call.answer_with("connect a lane", [&](std::span<std::byte> into) {
     return codec<bytes>::encode(encoded, into);
@@ -450,14 +462,14 @@ void add_to(service_statistics& sum, const service_statistics& counted) noexcept
 
 service_statistics service_core::statistics() const noexcept {
   service_statistics sum;
-  for (std::size_t i = 0; i <= handlers_.size(); ++i) add_to(sum, counters_.get()[i]);
+  for (std::size_t i = 0; i <= handlers_.size(); ++i) add_to(sum, methods_.get()[i].counted);
   return sum;
 }
 
 service_statistics service_core::statistics(std::uint16_t method) const noexcept {
   service_statistics sum;
   if (const std::size_t index = index_of(method); index != handlers_.size())
-    add_to(sum, counters_.get()[index]);
+    add_to(sum, methods_.get()[index].counted);
   return sum;
 }
 

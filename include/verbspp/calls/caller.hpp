@@ -161,7 +161,7 @@ class [[nodiscard]] pending_call {
   [[nodiscard]] answer wait(call_limit limit = call_limit::of_channel()) noexcept {
     if (!core_) return no_call();
     const auto core = std::move(core_);
-    return detail::decode_answer<Called>(core->wait(slot_, description, core->begin_limit(limit)));
+    return detail::decode_answer<Called>(core->wait(slot_, description, limit));
   }
   /// Ends the call. Its answer is dropped when it arrives. A no-op if the handle is empty.
   void give_up() noexcept {

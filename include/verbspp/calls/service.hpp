@@ -38,7 +38,7 @@ class [[nodiscard]] received_call {
   /// An empty object, without a call.
   received_call() noexcept = default;
   /// Used by the library only.
-  received_call(detail::open_call call, request_type&& request) noexcept
+  received_call(detail::open_call&& call, request_type&& request) noexcept
       : call_(std::move(call)), request_(std::move(request)) {}
 
   /// True if the call was not answered yet.

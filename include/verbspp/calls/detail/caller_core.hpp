@@ -96,9 +96,9 @@ class caller_core : public counted {
   [[nodiscard]] bool lacks_places() const noexcept { return pool_.available() == 0; }
   /// Takes the answer. \pre is_done(slot)
   [[nodiscard]] result<message> finish(slot_index slot, const method_description& of) noexcept;
-  /// Waits for the answer, and takes it.
+  /// Waits for the answer, and takes it. A duration begins only if the answer has not arrived yet.
   [[nodiscard]] result<message> wait(slot_index slot, const method_description& of,
-                                     const wait_limit& until) noexcept;
+                                     call_limit limit) noexcept;
   /// Ends a call without taking its answer. If the answer has not arrived yet, the slot becomes
   /// free when it arrives.
   void give_up(slot_index slot) noexcept;

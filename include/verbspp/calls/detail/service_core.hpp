@@ -107,7 +107,7 @@ class open_call {
   open_call(open_call&&) noexcept = default;
   open_call& operator=(open_call&& other) noexcept {
     if (this == &other) return *this;
-    drop();
+    if (is_open()) drop();
     client_ = std::move(other.client_);
     message_ = std::move(other.message_);
     lent_ = std::move(other.lent_);
@@ -115,7 +115,9 @@ class open_call {
   }
   open_call(const open_call&) = delete;
   open_call& operator=(const open_call&) = delete;
-  ~open_call() { drop(); }
+  ~open_call() {
+    if (is_open()) drop();
+  }
 
   [[nodiscard]] bool is_open() const noexcept { return static_cast<bool>(client_); }
   [[nodiscard]] std::span<const std::byte> request() const noexcept {
@@ -152,6 +154,7 @@ class open_call {
   /// The space for the body of the answer.
   [[nodiscard]] std::span<std::byte> space() noexcept;
   void finish(call_frame_kind kind, std::size_t size) noexcept;
+  /// Refuses the call because it was dropped.
   void drop() noexcept;
 
   reference<calling_client> client_{};
@@ -212,10 +215,15 @@ class service_core {
   [[nodiscard]] service_statistics statistics(std::uint16_t method) const noexcept;
   /// The counters of a method; for unknown methods, the common counters.
   [[nodiscard]] service_statistics& counters_of(std::uint16_t method) noexcept {
-    return counters_.get()[index_of(method)];
+    return methods_.get()[index_of(method)].counted;
   }
 
  private:
+  struct method_counters {
+    std::uint16_t number = 0;
+    service_statistics counted{};
+  };
+
   void serve(turn client);
   /// \returns false if the client has violated the protocol
   [[nodiscard]] bool take(const reference<calling_client>& client, channel& link,
@@ -225,6 +233,10 @@ class service_core {
   [[nodiscard]] const method_handler* find(std::uint16_t number) const noexcept {
     const std::size_t index = index_of(number);
     return index != handlers_.size() ? handlers_[index].get() : nullptr;
+  }
+  /// The counters of messages that belong to no method with a handler.
+  [[nodiscard]] service_statistics& other_counters() noexcept {
+    return methods_.get()[handlers_.size()].counted;
   }
   void compare(open_call& call, calling_client& client) const noexcept;
   void connect_lane(open_call& call, calling_client& client, channel& link) noexcept;
@@ -236,8 +248,8 @@ class service_core {
   message_pool pool_;
   std::vector<owned<method_handler>> handlers_;  ///< sorted by the numbers of the methods
   service_options options_;
-  /// The counters of each method, and at the end the counters of all other messages.
-  owned<service_statistics[]> counters_;
+  /// The number and the counters of each method, and at the end the counters of all other messages.
+  owned<method_counters[]> methods_;
   hub_clients<client_entry> clients_;  ///< destroyed first, with the channels
 };
 
