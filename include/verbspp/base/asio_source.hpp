@@ -29,7 +29,7 @@ struct asio_waits {
     net_error ignored{};
     descriptor.cancel(ignored);  // NOLINT(bugprone-unused-return-value)
   }
-  // NOLINTNEXTLINE(bugprone-exception-escape): Asio throws only where it cannot release descriptors
+  // NOLINTNEXTLINE(bugprone-exception-escape): on Linux, Asio can always release descriptors
   void release() noexcept {
     if (descriptor.is_open()) static_cast<void>(descriptor.release());
     timer.cancel();
@@ -107,8 +107,8 @@ class asio_wait {
 
 inline namespace VERBSPP_DETAIL_ASIO {
 
-/// Waits for an event source in the loop of an Asio executor: for a hub, a table of clients, an
-/// acceptor, a session, or an object of the connection manager.
+/// Waits for an event source in the loop of an Asio executor: for a hub, a table of clients, a
+/// service, an acceptor, a session, or an object of the connection manager.
 ///
 ///     asio_source events(executor, hub);
 ///     for (;;) {
@@ -158,7 +158,8 @@ class asio_source {
     return detail::net::async_compose<Token, void(result<void>)>(
         detail::asio_wait<Source>(*source_, waits_), token, waits_->descriptor);
   }
-  /// Ends the wait in progress, which completes with `cancelled`. A no-op without a wait.
+  /// Ends the wait in progress, which completes with `cancelled`, unless it has already found work.
+  /// A no-op without a wait.
   void cancel() noexcept { waits_->cancel(); }
 
  private:

@@ -18,7 +18,7 @@ namespace detail {
 void value_is_out_of_range();
 }  // namespace detail
 
-/// An integer that is always within its range.
+/// An integer within a fixed range.
 ///
 /// A literal converts implicitly, and a literal that is out of range does not compile. For a value
 /// that is known only at run time, call `from`, which checks it. `Traits` defines `value_type`,
@@ -45,7 +45,7 @@ class bounded {
     if (!in_range(value)) return error::out_of_range("parameter", Traits::name, value);
     return assume(static_cast<value_type>(value));
   }
-  /// Converts `value` without checking that it is in range. The caller must ensure that it is.
+  /// Converts `value` without checking the range. The caller must ensure that it is in range.
   [[nodiscard]] static constexpr bounded assume(value_type value) noexcept {
     bounded result;
     result.value_ = value;

@@ -12,8 +12,8 @@
 #define VERBSPP_VERSION_MINOR 1
 #define VERBSPP_VERSION_PATCH 0
 
-// Marks a parameter that the function's result refers to. clang then warns if the argument is a
-// temporary.
+// Marks a parameter that the function's result refers to. clang then warns if the result outlives
+// an argument that is a temporary.
 #if defined(__clang__)
 #define VERBSPP_LIFETIMEBOUND [[clang::lifetimebound]]
 #else
@@ -28,8 +28,8 @@
 #define VERBSPP_VIEW
 #endif
 
-// clang's consumed analysis (-Wconsumed) reports each use of an object after the call that consumed
-// it. Users of other compilers can find such uses with clang-tidy's bugprone-use-after-move.
+// clang's consumed analysis (-Wconsumed) reports uses of an object after the call that consumed it.
+// Users of other compilers can find such uses with clang-tidy's bugprone-use-after-move.
 #if defined(__clang__)
 #define VERBSPP_CONSUMABLE [[clang::consumable(unconsumed)]]
 #define VERBSPP_CALLABLE_UNCONSUMED [[clang::callable_when("unconsumed", "unknown")]]
@@ -44,12 +44,12 @@
 // in a program that is compiled with -fvisibility=hidden.
 #define VERBSPP_EXCEPTION [[gnu::visibility("default")]]
 
-// Marks a function that runs for every request. It is inlined regardless of the compiler's
-// heuristics, so that only the call through the driver's function pointer remains.
+// Marks a function of the data path, which is inlined regardless of the compiler's heuristics.
 #define VERBSPP_DATA_PATH [[gnu::always_inline]] inline
 
-// Marks a function that does not allocate, lock, throw or wait. Newer versions of clang check this
-// (-Wfunction-effects). The macro belongs after noexcept.
+// Marks a function whose own code does not allocate, lock, throw or wait; the driver that it calls
+// may spin on a lock. Newer versions of clang check this (-Wfunction-effects). The macro belongs
+// after noexcept.
 #if defined(__has_cpp_attribute)
 #if __has_cpp_attribute(clang::nonblocking)
 #define VERBSPP_NONBLOCKING [[clang::nonblocking]]

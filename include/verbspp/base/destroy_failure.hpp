@@ -6,7 +6,7 @@
 namespace verbspp {
 
 /// A function that receives the errors that destructors cannot return: failures to release a verbs
-/// object.
+/// object, or memory that was registered.
 ///
 /// It is called on the thread that destroys the object, and must not throw.
 using destroy_failure_handler = void (*)(const error& failure) noexcept;

@@ -17,7 +17,7 @@
 namespace verbspp {
 
 /// The kind of a failure, which says what the failure means to the caller. Several errnos can have
-/// the same kind.
+/// the same kind. The library also uses these kinds for failures that it detects itself.
 enum class error_kind : std::uint8_t {
   invalid_input,       ///< EINVAL, ERANGE, and input that the library itself rejects
   resource_exhausted,  ///< ENOMEM, EMFILE, ENFILE, EAGAIN, ENOBUFS, ENOSPC
@@ -87,21 +87,20 @@ struct error_access;
 
 /// The cause of a failed call: its kind, errno and operation, and details that help to fix it.
 ///
-/// An error is a trivially copyable value that owns nothing and never allocates. Every string
-/// passed to it must live as long as the program, so callers pass string literals.
+/// An error is a trivially copyable value that owns nothing. Every string passed to it must live as
+/// long as the program, so callers pass string literals.
 class error {
  public:
-  /// An unspecific failure. This constructor exists only for containers, such as `result`, that
-  /// need a default constructor.
+  /// An unspecific failure, for members and containers that need a default constructor.
   constexpr error() noexcept = default;
   /// A failure that the library itself detected, and that therefore has no errno.
   constexpr error(error_kind kind, const char* operation, const char* hint) noexcept
       : kind_(kind), operation_(operation), hint_(hint) {}
 
-  /// Returns the error for a failed call to libibverbs, or to a function of the program. `errnum`
-  /// is stored unchanged; 0 means that the call reported no errno. If there is no hint, and the
-  /// operation is a verb (it begins with "ibv_" or "modify "), the message explains what the errno
-  /// usually means.
+  /// Returns the error for a failed call to libibverbs, the operating system or the program.
+  /// `errnum` is stored unchanged; 0 means that the call reported no errno. If there is no hint,
+  /// and the operation is a verb (it begins with "ibv_" or "modify "), the message explains what
+  /// the errno usually means; it does so for EMFILE and ENFILE in all operations.
   [[nodiscard]] static constexpr error from_errno(int errnum, const char* operation,
                                                   const char* hint = nullptr) noexcept {
     error result(kind_of_errno(errnum), operation, hint);
@@ -188,8 +187,8 @@ class error {
   [[nodiscard]] constexpr int native_errno() const noexcept { return native_; }
   /// The call or step that failed, such as "ibv_create_qp" or "modify INIT -> RTR".
   [[nodiscard]] constexpr const char* operation() const noexcept { return operation_; }
-  /// Advice for the caller, or null. If this is null and a verb failed, the message explains the
-  /// usual meaning of the errno.
+  /// Advice for the caller, or null. If this is null, the message may still explain the usual
+  /// meaning of the errno.
   [[nodiscard]] constexpr const char* hint() const noexcept { return hint_; }
   /// The parameter or field that is at fault, or null if the failure does not concern a single one.
   [[nodiscard]] constexpr const char* subject() const noexcept { return subject_; }
@@ -199,8 +198,8 @@ class error {
   /// \returns the length of the whole message, without the terminating null
   // NOLINTNEXTLINE(modernize-use-nodiscard): a caller may know that the buffer suffices
   std::size_t format(std::span<char> buffer) const noexcept;
-  /// Returns the message: one line that describes the failure, names the object that it affects,
-  /// and gives advice.
+  /// Returns the message: one line with the failed operation and the cause and, in most cases,
+  /// advice.
   ///
   /// An error owns no memory. Text that was composed at run time, such as the reason that a peer
   /// sent, is kept for the last 1024 such errors of the process. The message of an older error says
@@ -213,7 +212,8 @@ class error {
   /// the kind.
   [[nodiscard]] std::error_code code() const noexcept;
 
-  /// Throws the error as an `exception`. If exceptions are disabled, prints the message and aborts.
+  /// Throws the error as an `exception`. If the library was built without exceptions, prints the
+  /// message and aborts.
   [[noreturn]] void raise() const;
 
   friend constexpr bool operator==(const error& e, error_kind kind) noexcept {

@@ -131,7 +131,8 @@ class [[nodiscard]] awaited_source : waiting_source {
 
 /// An event loop for programs that use coroutines and have no other loop. It resumes a coroutine
 /// when the object for which the coroutine waits may have work. That object can be any
-/// `EventSource`: a hub with all its channels, an acceptor, a session of an exchange, a listener.
+/// `EventSource`, such as a hub with all its channels, an acceptor, a session of an exchange, or a
+/// listener.
 ///
 ///     event_loop loop;
 ///     routine serving = serve(loop, hub), accepting = accept(loop, acceptor);
@@ -158,8 +159,8 @@ class event_loop {
   event_loop& operator=(const event_loop&) = delete;
   ~event_loop();
 
-  /// Sleeps until at least one source may have work, and resumes the coroutines that wait for such
-  /// sources.
+  /// Sleeps until at least one source may have work, and resumes the coroutines whose waits have
+  /// ended.
   /// \returns true if a source may have had work, or the limit of a waiting coroutine was reached,
   /// even if no coroutine was resumed; false if `limit` was reached first
   /// \errors `resource_exhausted`; those of the operating system
@@ -175,9 +176,9 @@ class event_loop {
     });
   }
 
-  /// Calls `look(source)` now, and again whenever the source may have work, until the call returns
-  /// a value. `look` returns a std::optional of a `result`, which becomes the value of the await
-  /// expression.
+  /// When awaited, calls `look(source)` at once, and again whenever the source may have work, until
+  /// the call returns a value. `look` returns a std::optional of a `result`, which becomes the
+  /// value of the await expression.
   /// \errors those of `look`, and of `request_notification`; `timed_out`, `cancelled` when the
   /// limit is reached
   template <EventSource Source, class Look>
@@ -191,8 +192,8 @@ class event_loop {
   /// connection manager. Returns the result of the session's `finish`. The session is moved into
   /// the awaitable. Destroying the coroutine destroys the session, which notifies the peer of an
   /// exchange or a connection.
-  /// \errors those of the session's `advance`. The wait has the limit that the session was created
-  /// with
+  /// \errors those of the session's `advance`, and of `request_notification`. The wait has the
+  /// limit that the session was created with
   template <EventSource Session>
     requires(!std::is_reference_v<Session>)
   [[nodiscard]] auto async_run(Session&& session) noexcept {
@@ -214,7 +215,7 @@ class event_loop {
 
   /// Awaits the next client that an `exchange_acceptor` has connected, and returns the result of
   /// the acceptor's `next`.
-  /// \errors those of `next`
+  /// \errors those of `next`, and of `request_notification`
   template <EventSource Acceptor>
   [[nodiscard]] auto async_next(Acceptor& acceptor,
                                 const wait_limit& limit = wait_limit::forever()) noexcept {
@@ -232,7 +233,7 @@ class event_loop {
 
   /// Awaits the next request that arrives at a listener of the connection manager, and returns the
   /// result of the listener's `accept`.
-  /// \errors those of `accept`
+  /// \errors those of `accept`, and of `request_notification`
   template <EventSource Listener>
   [[nodiscard]] auto async_accept(Listener& listener,
                                   const wait_limit& limit = wait_limit::forever()) noexcept {

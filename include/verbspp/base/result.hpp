@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The return types of calls that can fail. There are four, for different kinds of failure.
-/// In your own functions, return the first one that covers all the calls the function makes:
+/// The return types of calls that can fail, for different kinds of failure. In your own functions,
+/// return the first one that covers all the calls the function makes:
 ///
 /// - `result<Value>`, with an `error`: a call that failed. Setup, teardown, posting, polling.
 /// - `work_result<Value>`, with a `work_error`: a request that was posted, and failed.
@@ -10,8 +10,10 @@
 /// - `transport_result<Value>`, with a `transport_error`: any of these failures. The program can
 ///   test which one it is.
 ///
-/// Every failure converts to `transport_error` and to `error`, implicitly and in `VERBSPP_TRY`, and
-/// keeps its details: `work_error::from` and `batch_error::from` return them.
+/// Their failures convert to `transport_error` and to `error`, implicitly and in `VERBSPP_TRY`, and
+/// keep their details: `work_error::from` and `batch_error::from` return them. Scopes and groups
+/// have two more types, `scope_result` and `group_result`. Their failures convert, too, but lose
+/// details.
 #pragma once
 
 #include <verbspp/base/detail/outcome.hpp>
@@ -26,7 +28,8 @@
 
 namespace verbspp {
 
-/// The exception that `result::value()` throws; `what()` is the error's message.
+/// The exception that `result::value()` throws; `what()` is the error's message, cut off after 511
+/// characters.
 class VERBSPP_EXCEPTION exception : public std::system_error {
  public:
   explicit exception(const class error& cause);

@@ -81,8 +81,9 @@ inline constexpr stop_token_operations operations_of_stop_token = {
 /// sleeps. If the thread sleeps on file descriptors, the callback writes to an eventfd, which the
 /// thread opens at its first such sleep and closes when it exits. A token that has only
 /// `stop_requested()` is polled, and the wait ends within 20 ms of the request. A token is also
-/// polled if constructing its callback may throw an exception, if the process has no file
-/// descriptor left for the eventfd, or if an `event_loop` waits for more than five sources.
+/// polled if constructing its callback may throw an exception, or if the process has no file
+/// descriptor left for the eventfd. An `event_loop` polls the tokens of its coroutines, and the
+/// token of `run_once` if more than five coroutines wait.
 ///
 /// A duration begins when the limit is constructed from it. The limit stores the token by value.
 /// The token's type must have a `stop_requested()`, a size of at most two pointers, and the

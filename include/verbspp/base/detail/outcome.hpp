@@ -267,7 +267,8 @@ class [[nodiscard]] outcome {
   }
   // NOLINTEND(modernize-use-nodiscard)
 
-  /// Returns the error; throws if there is none.
+  /// Returns the error. If there is none, throws an `exception`, or aborts if the library was built
+  /// without exceptions.
   [[nodiscard]] constexpr const Error& error() const& VERBSPP_LIFETIMEBOUND {
     if (either_.has_value) [[unlikely]]
       throw_no_error();

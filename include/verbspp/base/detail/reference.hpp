@@ -24,7 +24,7 @@ class counted {
   unsigned count_ = 1;
 };
 
-/// A counted reference, which keeps the parents of a verbs object alive.
+/// A counted reference to a shared object, such as the parent of a verbs object.
 ///
 /// Unlike a `std::shared_ptr`, it is created without exceptions and has the size of one pointer.
 /// Thread rule: as for `std::shared_ptr`, different threads may use different references to the

@@ -24,7 +24,8 @@ template <class Value>
 [[nodiscard]] consteval bool refers_elsewhere() noexcept;
 
 /// A value whose bytes refer to other memory, and have no meaning in another process: a pointer, an
-/// iterator, a view, a reference, or an array of these. Members of structures are not examined.
+/// iterator, a view, a reference, or an array of these. Any class with a unary `*` counts as an
+/// iterator, even `std::optional`. Members of structures are not examined.
 template <class Value>
 concept RefersElsewhere = refers_elsewhere<Value>();
 
