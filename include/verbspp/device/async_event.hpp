@@ -72,8 +72,9 @@ namespace detail {
 struct async_events;
 class async_listener;
 
-/// Increments a process-wide counter and returns its value. The library stores such a value when it
-/// creates a queue and when it reads an event, so that it can tell which of the two came first.
+/// Returns the value of a process-wide counter, and then increments it. The library stores such a
+/// value when it creates a queue and when it reads an event, so that it can tell which of the two
+/// came first.
 [[nodiscard]] std::uint64_t moment_now() noexcept;
 
 /// A queue pair of any type and state.
@@ -88,12 +89,13 @@ concept NumberedQueuePair = requires(const Object& object) {
 /// An asynchronous event of a device, as returned by `context::poll_async_event` and
 /// `wait_async_event`.
 ///
-/// A plain value: the native event was copied and acknowledged when it was read, so nothing has to
-/// be released. The object that the event is about can be destroyed at any time, and may no longer
-/// exist.
+/// A plain value, so nothing has to be released: the library acknowledges the native event when it
+/// has copied it. The object that the event is about can be destroyed at any time, and may no
+/// longer exist.
 class async_event {
  public:
-  /// Copies an event that was read by `ibv_get_async_event` and has not been acknowledged.
+  /// Copies an event that the program has read with `ibv_get_async_event`. Call this before
+  /// `ibv_ack_async_event`, because the event may refer to an object that is destroyed after that.
   [[nodiscard]] static async_event from_native(const ibv_async_event& native) noexcept;
 
   [[nodiscard]] async_event_type type() const noexcept {

@@ -85,10 +85,10 @@ class gid_table {
   std::size_t size_;
 };
 
-/// An opened device. A context is a shared handle, which is cheap to copy. The device is closed
-/// when the last copy and the last object created from it have been destroyed. Thread-safe. Unless
-/// stated otherwise, calls on a moved-from context return `invalid_input`, and so does creating
-/// objects from it.
+/// An opened device. A context is a shared handle, which is cheap to copy. Unless the context is
+/// borrowed, the device is closed when the last copy and the last object created from it have been
+/// destroyed. Thread-safe. Unless stated otherwise, calls on a moved-from context return
+/// `invalid_input`, and so does creating objects from it.
 class context {
  public:
   /// Takes ownership of a context that was opened elsewhere, or borrows it. A context that
@@ -97,9 +97,9 @@ class context {
   /// unchanged, and `poll_async_event` may block if other code reads events, too.
   /// \errors `invalid_input` if `native` is null; `resource_exhausted`
   [[nodiscard]] static result<context> from_native(ibv_context* native, ownership whose) noexcept;
-  /// Passes ownership of the context, which is still open, to the caller. The caller must close it.
-  /// The file descriptor of its asynchronous events is non-blocking, unless the context was
-  /// borrowed.
+  /// Returns the context, which is still open, and ends its use by the library. Unless it was
+  /// borrowed, the caller now owns it and must close it, and the file descriptor of its
+  /// asynchronous events is non-blocking.
   /// \errors `busy` if other handles to the context or objects created from it exist; this handle
   /// then keeps the context. `invalid_input` if this handle was moved from
   [[nodiscard]] result<ibv_context*> release() && noexcept;
@@ -123,7 +123,8 @@ class context {
   /// the index is beyond the table
   [[nodiscard]] result<gid_entry> query_gid(port_number port, gid_index index) const noexcept;
 
-  /// The entries of a port's GID table that are in use.
+  /// The entries of a port's GID table that are in use. Entries with an index above 255 are
+  /// omitted, because an address vector cannot refer to them.
   /// \errors `invalid_input` if the device has no such port, `resource_exhausted`
   [[nodiscard]] result<gid_table> query_gid_table(port_number port) const noexcept;
 
@@ -145,10 +146,11 @@ class context {
   [[nodiscard]] result<std::optional<async_event>> wait_async_event(
       const wait_limit& until) const noexcept;
   /// A file descriptor for epoll and poll. It is readable while asynchronous events are available,
-  /// including those that the library keeps; call `poll_async_event` until it returns none. Each
-  /// call returns the same descriptor, which is closed with the context, and which only the library
-  /// may read. A moved-from context returns -1. If the process has no file descriptors left, this
-  /// returns the descriptor of the device itself, which does not report kept events.
+  /// including those that the library keeps; call `poll_async_event` until it returns none. The
+  /// first call creates the descriptor, later calls return the same one, and it is closed with the
+  /// context. Only the library may read it. A moved-from context returns -1. A call that cannot
+  /// create the descriptor, because the process has none left, returns the descriptor of the device
+  /// itself, which does not report kept events.
   [[nodiscard]] int async_event_file_descriptor() const noexcept;
 
   /// The kernel's name for the device, such as "mlx5_0"; empty if this context was moved from.
@@ -160,8 +162,8 @@ class context {
     return state_ ? state_->native : nullptr;
   }
   friend std::ostream& operator<<(std::ostream& out, const context& opened);
-  /// True if both are handles to the same native context. Opening a device twice creates two
-  /// contexts.
+  /// True if both are handles to the same native context, or both were moved from. Opening a device
+  /// twice creates two contexts.
   friend bool operator==(const context& a, const context& b) noexcept {
     return a.native_handle() == b.native_handle();
   }

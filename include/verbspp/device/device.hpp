@@ -51,11 +51,12 @@ class device {
   }
   ~device() = default;
 
-  /// The kernel's name for the device, such as "mlx5_0"; empty if libibverbs does not report it.
+  /// The kernel's name for the device, such as "mlx5_0"; empty if libibverbs does not report it, or
+  /// this device was moved from.
   [[nodiscard]] const char* name() const noexcept VERBSPP_LIFETIMEBOUND {
     return detail::name_of(native_);
   }
-  /// The node GUID; zero if libibverbs does not report it.
+  /// The node GUID; zero if libibverbs does not report it, or this device was moved from.
   [[nodiscard]] verbspp::guid guid() const noexcept;
   [[nodiscard]] ibv_node_type node_type() const noexcept;
   [[nodiscard]] ibv_transport_type transport_type() const noexcept;

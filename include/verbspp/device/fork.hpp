@@ -27,9 +27,9 @@ namespace verbspp {
 
 /// Says whether registered memory survives a fork(), with the values of `ibv_fork_status`.
 enum class fork_safety : std::uint8_t {
-  disabled = 0,  ///< no: call `initialize_fork` before anything else
+  disabled = 0,  ///< no: call `initialize_fork` before memory is registered
   enabled = 1,   ///< yes, but the child does not have the registered pages
-  unneeded = 2,  ///< yes: the kernel copies them
+  unneeded = 2,  ///< yes: the kernel copies registered pages at fork
 };
 
 [[nodiscard]] const char* to_string(fork_safety safety) noexcept;

@@ -15,8 +15,8 @@
 
 namespace verbspp {
 
-/// A global identifier, which is the address of a port. It has 128 bits, is stored in network byte
-/// order, and is written like an IPv6 address.
+/// A global identifier, which is the address of a port or of a multicast group. It has 128 bits, is
+/// stored in network byte order, and is written like an IPv6 address.
 struct gid {
   std::array<std::uint8_t, 16> bytes{};
 

@@ -41,12 +41,13 @@ enum class numa_binding : std::uint8_t {
 /// Like the function above, but for the device that a context has opened.
 [[nodiscard]] result<std::optional<numa_node>> numa_node_of(const context& opened) noexcept;
 
-/// Restricts the calling thread to those processors of a device's node that the thread may use
-/// (`sched_setaffinity`). Threads that it starts later inherit the restriction. As a consequence,
-/// memory that is first touched by such a thread is allocated on that node, too.
+/// Restricts the calling thread to the processors of a device's node (`sched_setaffinity`), as far
+/// as the cpuset of the process contains them. Threads that the calling thread starts later inherit
+/// the restriction. As a consequence, memory that is first touched by such a thread is allocated on
+/// that node, too.
 /// \returns true if the thread is bound; always true with `numa_binding::strict`
 /// \errors with `numa_binding::strict`: `not_supported` if the device belongs to no node,
-/// `invalid_input` if the thread may use none of the node's processors; in any case the errors of
+/// `invalid_input` if the cpuset contains none of the node's processors; in any case the errors of
 /// `numa_node_of`, and `driver` if the kernel's list of processors cannot be parsed
 [[nodiscard]] result<bool> bind_this_thread_near(const device& one, numa_binding how) noexcept;
 /// Like the function above, but for the device that a context has opened.

@@ -67,7 +67,7 @@ class path_mtu {
                                  bytes);
     return path_mtu(code, unchecked{});
   }
-  /// Converts the code that libibverbs and packets use for a size.
+  /// Converts the code that libibverbs uses for a size.
   /// \errors `invalid_input` if `code` is not 1..5
   [[nodiscard]] static constexpr result<path_mtu> from_code(unsigned code) noexcept {
     if (code < IBV_MTU_256 || code > IBV_MTU_4096)

@@ -48,8 +48,8 @@ struct port_towards {
 /// The queue pair then offers all addresses of the port, and the handshake selects the two
 /// addresses that fit together. If several devices have the address, as with a bonded interface,
 /// the first one with an active port is selected.
-/// \errors those of `find_route` and `device::open`; `not_found` if no active RoCE port has the
-/// address from which the kernel reaches the peer
+/// \errors those of `find_route`, `device_list::query` and `device::open`; `not_found` if no active
+/// RoCE port has the address from which the kernel reaches the peer
 [[nodiscard]] result<port_towards> open_device_towards(const gid& destination) noexcept;
 
 }  // namespace verbspp

@@ -28,9 +28,9 @@ struct async_elements {
 /// or in a wait that uses a listener, passes the event to all listeners that watch its element.
 ///
 /// The listener stores one failure: the most severe one, or the first of equally severe ones. A
-/// failure of the device is more severe than a failure of a queue, which is more severe than a
-/// failure of a port. A port's failure is forgotten when the port is active again. Events that are
-/// not errors are ignored.
+/// failure of the device is more severe than a failure of a queue or queue pair, which is more
+/// severe than a failure of a port. A port's failure is forgotten when the port is active again.
+/// Other events that are not errors are ignored.
 ///
 /// A listener keeps the context alive. Thread rule: `listen`, `stop` and the destructor need
 /// exclusive access; the other members may be called at any time on any thread. Call `stop` before
