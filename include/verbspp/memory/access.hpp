@@ -11,10 +11,10 @@
 namespace verbspp {
 
 /// The rights to access registered memory, for this side's device and for peers, which access it
-/// through a queue pair. The enumerators have the values of `ibv_access_flags`. This side's device
-/// may always read the memory.
+/// through a queue pair, and two options of a registration. The enumerators have the values of
+/// `ibv_access_flags`. This side's device may always read the memory.
 enum class access_flag : unsigned {
-  local_write = IBV_ACCESS_LOCAL_WRITE,  ///< the device may write data that is received or read
+  local_write = IBV_ACCESS_LOCAL_WRITE,  ///< the device may write received, read or fetched data
   remote_write = IBV_ACCESS_REMOTE_WRITE,
   remote_read = IBV_ACCESS_REMOTE_READ,
   remote_atomic = IBV_ACCESS_REMOTE_ATOMIC,
@@ -30,7 +30,8 @@ inline constexpr bool is_flag_bit<access_flag> = true;
 
 using access_flags = flags<access_flag>;
 
-/// The names of the rights, which can be combined: `access::local_write | access::remote_read`.
+/// The rights and options by name, which can be combined: `access::local_write |
+/// access::remote_read`.
 namespace access {
 /// Grants nothing beyond the right that always exists: this side's device may read the memory, for
 /// sends and RDMA writes.
@@ -64,7 +65,7 @@ inline constexpr access_flags all_remote = remote_write | remote_read | remote_a
 inline constexpr access_flags any_remote = all_remote | flush_global | flush_persistent;
 }  // namespace access
 
-/// Writes the names, joined by "|".
+/// Writes the names, joined by "|"; "local read" for an empty set.
 std::ostream& operator<<(std::ostream& out, access_flags rights);
 
 template <access_flags Rights>

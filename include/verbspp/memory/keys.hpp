@@ -18,8 +18,8 @@ namespace verbspp {
 /// The key by which peers refer to a registered region or a memory window on this side.
 ///
 /// The key is a plain value in host byte order, like `ibv_mr::rkey` and `ibv_mw::rkey`. It becomes
-/// invalid when its region is destroyed, or when its window is destroyed, invalidated or bound
-/// again. A peer that uses it after that gets an error.
+/// invalid when its region is destroyed, and usually when the region is changed, or when its window
+/// is destroyed, invalidated or bound again. A peer that uses an invalid key gets an error.
 class remote_key {
  public:
   VERBSPP_DETAIL_NO_DEFAULT(

@@ -162,12 +162,12 @@ void print(std::ostream& out, const char* kind, const memory_registration& regis
 /// The base class of memory regions: registered bytes that the device may access. The rights are
 /// part of the type.
 ///
-/// A move-only owner of the registration, but not of the memory. The memory must outlive the
-/// region, and both must outlive all requests that use them. The region keeps its protection domain
-/// alive. Elements and remote handles do not contain their domain, so only the device can detect
-/// that an element or handle is used with a queue pair of a different domain. It then reports a
-/// local protection error or a remote access error. Thread rule: the const functions may be called
-/// from any thread.
+/// A move-only owner of the registration (unless it is borrowed), but not of the memory. The memory
+/// must outlive the region, and both must outlive all requests that use them. The region keeps its
+/// protection domain alive. Elements and remote handles do not contain their domain, so only the
+/// device can detect that an element or handle is used with a queue pair of a different domain. It
+/// then reports a local protection error or a remote access error. Thread rule: the const functions
+/// may be called from any thread.
 ///
 /// A region that was moved from or deregistered has no bytes: its length, start and keys are 0, its
 /// native handle is null, and making elements, window parts or handles for peers from it returns an
@@ -286,7 +286,7 @@ class VERBSPP_CONSUMABLE registered_region {
   [[nodiscard]] class protection_domain protection_domain() && noexcept {
     return registration_.domain();
   }
-  /// Null if the region was moved from.
+  /// Null if the region was moved from or deregistered.
   [[nodiscard]] ibv_mr* native_handle() const noexcept { return native(); }
 
  protected:
@@ -378,7 +378,7 @@ class VERBSPP_CONSUMABLE memory_region : public registered_region<Rights> {
   }
 
   // If the device supports it, changing a registration (`ibv_rereg_mr`) is cheaper than registering
-  // the memory again. Requests in flight that use the region fail. These functions consume the
+  // the memory again. Requests in flight that use the region may fail. These functions consume the
   // region. On success, the result contains the region, possibly with different keys, so peers need
   // a new handle. On failure, the region is unchanged, unless the failed call has made it unusable:
   // in that case, it has been deregistered (`native_handle()` is then null).

@@ -36,7 +36,7 @@ struct on_demand_paging {
 
   /// Queries the device (`ibv_query_device_ex`). It is not an error if the device lacks support;
   /// `supported` is then false.
-  /// \errors `driver`
+  /// \errors `driver`; `invalid_input` if the context was moved from
   [[nodiscard]] static result<on_demand_paging> query(const context& device) noexcept;
 };
 

@@ -41,9 +41,10 @@ struct protection_domain_state : counted {
 /// A protection domain. Memory regions and queue pairs can work together only if they belong to the
 /// same protection domain.
 ///
-/// This is a shared handle, which is cheap to copy and keeps its context alive. The protection
-/// domain is deallocated when the last copy and the last object created in it have been destroyed.
-/// Thread-safe. Creating an object in a moved-from protection domain returns `invalid_input`.
+/// This is a shared handle, which is cheap to copy and keeps its context alive. Unless the
+/// protection domain is borrowed, it is deallocated when the last copy and the last object created
+/// in it have been destroyed. Thread-safe. Creating an object in a moved-from protection domain
+/// returns `invalid_input`.
 class protection_domain {
  public:
   /// Allocates a protection domain (`ibv_alloc_pd`).

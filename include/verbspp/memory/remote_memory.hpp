@@ -64,7 +64,7 @@ class remote_memory {
   constexpr remote_memory(const remote_memory<More>& other) noexcept
       : address_(other.address()), length_(other.length()), rkey_(other.rkey()) {}
 
-  /// The peer's virtual address.
+  /// The address by which the peer's device refers to the first byte.
   [[nodiscard]] constexpr std::uint64_t address() const noexcept { return address_; }
   /// The length in bytes.
   [[nodiscard]] constexpr std::uint64_t length() const noexcept { return length_; }

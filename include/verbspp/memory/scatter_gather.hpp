@@ -64,7 +64,7 @@ class VERBSPP_VIEW gather_element {
 };
 
 /// A part of registered memory that the device writes. It is the destination of a receive or an
-/// RDMA read.
+/// RDMA read, or of the result of an atomic operation.
 ///
 /// Created by `memory_region::scatter`, which exists only for memory that is registered with local
 /// write. A scatter element can also be used as a gather element, because the device may read all
@@ -202,9 +202,9 @@ inline constexpr mistake mistaken_for = mistake_of<Element, Other>();
 /// or inline bytes.
 ///
 /// A single element, and the address and length of inline bytes, are stored by value, so a request
-/// with these can be stored and returned. The list only refers to the elements of a range. These
-/// must live until the request has been posted, but not until it completes, because libibverbs
-/// copies them.
+/// with these can be stored and returned. A range is only referred to: its elements must live until
+/// the request has been posted or added to a batch, but not until it completes, because they are
+/// copied.
 template <class Element>
 class element_list {
  public:

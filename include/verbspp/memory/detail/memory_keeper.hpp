@@ -15,7 +15,7 @@ namespace verbspp::detail {
 struct memory_keeper {
   /// Ends one use of the memory, such as the use by a request. This function is called once for
   /// each use, by the thread that has noticed that the device no longer uses the memory. The call
-  /// may destroy the keeper. The pointer is never null.
+  /// may destroy the keeper. The function pointer is never null.
   void (*let_go)(memory_keeper& self, std::uint32_t place) noexcept;
 };
 

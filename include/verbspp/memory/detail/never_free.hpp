@@ -8,7 +8,7 @@
 namespace verbspp::detail {
 
 /// Keeps memory until the process ends, because the device may still access it. A list keeps the
-/// memory reachable, so LeakSanitizer does not report it. Any thread may call this.
+/// memory reachable, so that LeakSanitizer does not report it. Any thread may call this.
 template <class Memory>
 [[gnu::cold, gnu::noinline]] void never_free(Memory memory) noexcept {
   struct entry {

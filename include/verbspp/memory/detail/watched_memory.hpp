@@ -5,9 +5,9 @@
 /// mistakes: it does not change which accesses are allowed, and without these tools the functions
 /// do nothing.
 ///
-/// Neither tool can mark memory as readable but not writable. The sources of sends and RDMA writes
-/// are therefore protected with page permissions. If the program writes to such a page, the write
-/// faults, and both tools report the line that caused it.
+/// Neither tool can mark memory as readable but not writable. `device_reads` therefore protects the
+/// sources of some sends and RDMA writes with page permissions. If the program writes to such a
+/// page, the write faults, and both tools report the line that caused it.
 ///
 /// The tools can't see the accesses of the device. Memory is not watched if its scatter-gather
 /// elements contain addresses that are not addresses in the program (`register_memory_at`,
@@ -19,8 +19,9 @@
 namespace verbspp::detail {
 
 /// True if the program runs with AddressSanitizer (even if the library was compiled without it), or
-/// under Valgrind. The result does not change while the program runs, so callers can cache it where
-/// the call is too slow.
+/// under Valgrind's memory checker (if the library was compiled with Valgrind's headers). The
+/// result does not change while the program runs, so callers can cache it where the call is too
+/// slow.
 [[nodiscard]] bool device_memory_is_watched() noexcept;
 
 /// Marks bytes that the device may write from now on. If the program accesses them before
@@ -54,12 +55,12 @@ void device_returns(std::uint64_t address, std::uint64_t length) noexcept;
 ///
 /// This affects only memory that `registered_buffer` has allocated, and only pages (or huge pages)
 /// that lie entirely within the marked bytes. Pages to which writes may be legitimate are not
-/// protected. These are pages that are registered for remote writes, atomics or memory windows,
-/// pages that are registered twice, and pages that the device writes for another request in flight.
+/// protected. These are all pages of a buffer that is registered twice, or for remote writes,
+/// atomics or memory windows, and pages that the device writes for another request in flight.
 /// Thread-safe.
 void device_reads(std::uint64_t address, std::uint64_t length) noexcept;
-/// Ends the effect of one call to `device_reads`. These calls are counted, so the pages remain
-/// protected until the last request that reads them has ended.
+/// Ends the effect of one call to `device_reads`. These calls are counted, so the protection does
+/// not end before the last request that reads the pages.
 void device_has_read(std::uint64_t address, std::uint64_t length) noexcept;
 
 }  // namespace verbspp::detail
