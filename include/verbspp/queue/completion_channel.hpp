@@ -29,13 +29,14 @@ namespace verbspp {
 ///    are no more. The order matters: completions that arrived before the request cause no event.
 ///
 /// A queue's `wait` reads the events of all queues of the channel, and keeps those for other queues
-/// until `poll` is called. A loop that has called `wait` must therefore return to step 2 before it
-/// sleeps again. Other threads should not wait on a channel whose file descriptor a loop watches.
+/// until `poll` returns them, or their queues' own waits begin. A loop that has called `wait` must
+/// therefore return to step 2 before it sleeps again. Other threads should not wait on a channel
+/// whose file descriptor a loop watches.
 ///
 /// The library acknowledges events, several at a time, so destroying a queue never waits for an
 /// event. A shared handle, which is cheap to copy. The channel's queues keep it alive, and it keeps
-/// its context alive. Thread-safe: each event is returned to one caller of `poll` or `wait`, and
-/// wakes all threads in the `wait` of its queue.
+/// its context alive. Thread-safe: an event is returned to at most one caller of `poll` or `wait`,
+/// and wakes all threads in the `wait` of its queue.
 ///
 /// A moved-from handle is empty: its file descriptor is -1, its native handle is null, and calls
 /// that need the device return `invalid_input`. Calling its `context` is an error, for which debug

@@ -39,8 +39,8 @@ enum class notify_for : int {
 /// The event that ended a wait for a completion queue and possibly for other objects.
 enum class wait_end : std::uint8_t {
   completions,      ///< completions have arrived
-  file_descriptor,  ///< the program's descriptor is readable, hung up or in error
-  async_event,      ///< the queue or the device has failed
+  file_descriptor,  ///< a descriptor of the program is ready, hung up or in error
+  async_event,      ///< an object that the wait watches, or the device, has failed
   limit,            ///< the limit was reached, or a stop was requested
 };
 

@@ -113,7 +113,7 @@ VERBSPP_DATA_PATH void show(Visit& visit, ibv_cq_ex* queue) {
 
 /// A completion queue with features beyond polling for `work_completion`s: threads can sleep on it
 /// (`waitable_completion_queue`), it can be read field by field (`extended_completion_queue`), its
-/// driver takes no locks, or several of these:
+/// driver may omit locks, or several of these:
 ///
 ///     using timed_queue = completion_queue_with<completion_feature::waitable |
 ///                                               completion_feature::timestamp>;
@@ -239,7 +239,7 @@ class completion_queue_with : public completion_queue {
   /// again before the thread sleeps. Several threads may wait for one queue, or for several queues
   /// of one channel; each completion is returned to one of them. The wait does not allocate memory.
   /// With `solicited_only`, a completion that is not solicited does not end the sleep. The wait
-  /// still returns all available completions.
+  /// still returns available completions of both kinds.
   ///
   /// \returns the filled slots, which are the first ones of `into`; empty only if the limit
   /// expires, which includes a stop request. Signals do not end the wait.

@@ -49,8 +49,7 @@ class extended_completed_work {
     return static_cast<work_operation>(opcode_);
   }
   [[nodiscard]] bool is_receive() const noexcept { return (opcode_ & IBV_WC_RECV) != 0; }
-  /// The number of bytes that a receive or an RDMA read has delivered. Empty for requests that only
-  /// send data, for which devices define no byte count.
+  /// The number of bytes that a receive or an RDMA read has delivered. Empty for other requests.
   [[nodiscard]] std::optional<std::uint32_t> byte_count() const noexcept
     requires HasCompletionFields<Fields, completion_feature::byte_count>
   {
@@ -138,7 +137,7 @@ class extended_completion {
   VERBSPP_DATA_PATH explicit operator bool() const noexcept { return is_success(); }
   /// Returns the details of the request, or of its failure.
   ///
-  /// By default, calls the driver for the operation, and for each field with which the queue was
+  /// By default, calls the driver for the operation, and for the fields with which the queue was
   /// created. If only some fields are needed, name them: `get<completion_feature::timestamp>()`, or
   /// `get<completion_features{}>()` for none.
   template <completion_features Fields = Features & detail::all_completion_fields>

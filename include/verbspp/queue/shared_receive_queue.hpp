@@ -58,7 +58,7 @@ struct shared_receive_queue_state : counted {
 ///
 /// A shared handle, which is cheap to copy. The queue keeps its protection domain alive, and queue
 /// pairs keep the queue alive. Thread rule: as with an `ibv_srq`, several threads may post at the
-/// same time.
+/// same time, unless the queue belongs to a thread domain.
 ///
 /// A moved-from handle is empty: its native handle is null, its capacities are 0, and calls that
 /// need the device return `invalid_input`. Posting to it, or calling its `protection_domain`, is an
