@@ -79,8 +79,8 @@ struct unusable_addresses {
   unsigned loopback = 0;  ///< 127.0.0.0/8, ::1, or an address of a loopback interface
   /// The entry names no network interface, although other entries in the table do.
   unsigned without_interface = 0;
-  /// The network interface is in another network namespace. In a container, this is the case for
-  /// the host's entries.
+  /// The network interface has no IP address in this network namespace. In a container, this is the
+  /// case for the host's entries.
   unsigned foreign = 0;
   unsigned stale = 0;  ///< the network interface no longer has the address
   unsigned down = 0;   ///< the network interface is down

@@ -195,9 +195,9 @@ class queue_pair_parameters {
   using setting = optional_setting<detail::dependent<Value, Transport>>;
 
  public:
-  /// Required on RC and UC. The rights that the peer has through this queue pair: local write (for
-  /// messages that fill receives), remote read, remote write, remote atomic, and the rights to RDMA
-  /// flush. The memory must grant them as well.
+  /// Required on RC and UC. The rights that the peer has through this queue pair: remote read,
+  /// remote write, remote atomic, and the rights to RDMA flush. The memory must grant them as well.
+  /// Local write is accepted, too, but receives need it only on their memory.
   [[nodiscard]] auto access(access_flags rights) const noexcept
     requires Connects<Transport> && NotGivenYet<Given, queue_pair_parameter::access>
   {
@@ -262,7 +262,7 @@ class queue_pair_parameters {
   /// Posts batches through the extended interface (`ibv_wr_start` to `ibv_wr_complete`), which
   /// writes directly into the device's queue, without an intermediate list. On a device without
   /// this interface, building fails (`not_supported`). `post_batch` accepts the same requests with
-  /// either interface.
+  /// either interface, except atomic writes and flushes, which need this one.
   [[nodiscard]] auto extended_posting() const noexcept
     requires NotGivenYet<Given, queue_pair_parameter::extended_posting>
   {
@@ -352,7 +352,8 @@ class queue_pair_parameters {
         [&](auto& s) { psn.replace(s.connection.receive_psn); });
   }
   /// The maximum number of RDMA reads and atomics that this side may have outstanding at once; by
-  /// default, the smallest of 16 and the limits of both devices.
+  /// default, the smaller of 16 and the device's limit. The handshake lowers it if the peer accepts
+  /// fewer.
   [[nodiscard]] auto max_reads_as_initiator(setting<read_depth> depth) const noexcept
     requires Acknowledges<Transport> &&
              NotGivenYet<Given, queue_pair_parameter::max_reads_as_initiator>
@@ -361,7 +362,8 @@ class queue_pair_parameters {
         [&](auto& s) { depth.replace(s.max_reads_as_initiator); });
   }
   /// The maximum number of RDMA reads and atomics that the peer may have outstanding at once; by
-  /// default, the smallest of 16 and the limits of both devices.
+  /// default, the smaller of 16 and the device's limit. The handshake lowers it if the peer
+  /// requests fewer.
   [[nodiscard]] auto max_reads_as_target(setting<read_depth> depth) const noexcept
     requires Acknowledges<Transport> &&
              NotGivenYet<Given, queue_pair_parameter::max_reads_as_target>
@@ -482,7 +484,7 @@ class queue_pair_builder : public queue_pair_parameters<queue_pair_builder, Tran
   /// Creates the queue pair (`ibv_create_qp`) and brings it to INIT, so that receives can be posted
   /// before the handshake.
   /// \errors `invalid_input` for a parameter above the device's limit, a port, pkey or GID that the
-  /// device does not have, or a domain and queues that belong to different devices; `not_found` if
+  /// device does not have, or a domain and queues that belong to different contexts; `not_found` if
   /// the given port is inactive, no port is active or no GID is usable; `resource_exhausted`;
   /// `not_supported` for extended posting; `permission` for a queue key with its highest bit set,
   /// without CAP_NET_RAW

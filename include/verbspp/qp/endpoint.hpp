@@ -24,7 +24,7 @@ namespace verbspp {
 /// A plain value. The caller sends it to the peer by any means, as encoded by `encode`.
 struct endpoint {
   static constexpr std::size_t encoded_size = 368;
-  /// The size in format version 2. In every version, the length can be determined from the first 44
+  /// The size in format version 2. In both versions, the length can be determined from the first 44
   /// bytes.
   static constexpr std::size_t former_encoded_size = 44;
 
@@ -124,7 +124,7 @@ std::ostream& operator<<(std::ostream& out, const endpoint& end);
 
 /// Checks that the two ends can be connected: that their transports, link layers, MTUs, traffic
 /// classes and service levels match, and, on Ethernet, that they have a pair of addresses that fit
-/// together. Both ends get the same result.
+/// together. The comparison is symmetric.
 /// \errors `mismatch` with the field and both values, or as reported by `choose_addresses`;
 /// `invalid_input` for an endpoint to which no queue pair can be connected
 [[nodiscard]] result<void> check_compatible(const endpoint& local, const endpoint& remote) noexcept;

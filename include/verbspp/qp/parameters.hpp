@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The parameters of a queue pair, each with a type whose values are always in range.
+/// The parameters of a queue pair, each with a type that checks the range of its values.
 #pragma once
 
 #include <verbspp/base/bounded.hpp>
@@ -63,7 +63,7 @@ template <std::integral Rep, class Period>
 }
 }  // namespace detail
 
-/// The number of a queue pair's first packet; each direction has one.
+/// The sequence number (PSN) of a packet, such as that of the first packet in a direction.
 using packet_sequence_number = bounded<detail::packet_sequence_number_traits>;
 /// The number of times a request is retransmitted after an ACK timeout.
 using retry_count = bounded<detail::retry_count_traits>;

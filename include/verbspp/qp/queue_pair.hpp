@@ -69,14 +69,15 @@ concept KeepsState =
 /// that state, and later requests complete with an error.
 ///
 /// There is one rule for failures: if a call that consumes the queue pair fails, it destroys the
-/// queue pair, together with the work posted to it. If any other call fails, the queue pair is
-/// unchanged. A borrowed queue pair (`queue_pair_builder::from_native`) is never destroyed: it
-/// remains with its creator, in the state in which the failure left it.
+/// queue pair, together with the work posted to it. If any other call fails, the state of the queue
+/// pair is unchanged. A borrowed queue pair (`queue_pair_builder::from_native`) is never destroyed:
+/// it remains with its creator, in the state in which the failure left it.
 ///
 /// A move-only owner: destroying it, or assigning to it, destroys the queue pair and aborts
-/// outstanding work, without completions. It keeps its protection domain and completion queues
-/// alive, but not the memory of outstanding work. Thread rule: as with an `ibv_qp`, several threads
-/// may post at the same time; moving, handshake and destruction need exclusive access.
+/// outstanding work, without completions. It keeps its protection domain, completion queues and
+/// shared receive queue alive, but not the memory of outstanding work. Thread rule: as with an
+/// `ibv_qp`, several threads may post at the same time, unless the queue pair belongs to a thread
+/// domain; moving, handshake and destruction need exclusive access.
 template <transport Transport, queue_pair_state State,
           receive_queue_kind Receives = receive_queue_kind::own,
           posting_interface Posting = posting_interface::standard>
@@ -311,7 +312,7 @@ class VERBSPP_CONSUMABLE queue_pair
 
   /// Creates an address handle for a multicast group, with the builder's parameters, such as the
   /// hop limit. The handle's `destination_group` is the destination for datagrams, whose maximum
-  /// length is this port's MTU. Sending requires no membership.
+  /// length is this port's MTU. To send, the queue pair need not join the group.
   /// \errors `invalid_input` if the GID is not a multicast GID, or on InfiniBand its LID is
   /// missing; those of `address_handle::create`
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<address_handle> address_of_group(

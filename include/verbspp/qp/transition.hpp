@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The state machine of queue pairs as one table, which lists the transitions that exist, and the
-/// attributes that each of them requires and allows. Masks, checks and documentation are derived
-/// from the table.
+/// The state machine of queue pairs as one table, which lists the transitions that have attributes,
+/// and the attributes that each of them requires and allows. Masks, checks and documentation are
+/// derived from the table.
 #pragma once
 
 #include <verbspp/qp/state.hpp>
