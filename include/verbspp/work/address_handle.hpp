@@ -102,7 +102,7 @@ class VERBSPP_CONSUMABLE address_handle {
   /// Limits the length of datagrams to destinations that are created from now on, so that posting a
   /// longer datagram fails. `largest` should be the smaller of the active MTUs of the ports at both
   /// ends. `queue_pair::address_of` sets this limit from the endpoints. Without a limit, a datagram
-  /// that is too long is lost, and its sender is not notified.
+  /// that is too long may be lost without notice to its sender.
   VERBSPP_CALLABLE_UNCONSUMED void limit_datagrams(path_mtu largest) noexcept {
     most_bytes_ = largest.bytes();
   }

@@ -266,9 +266,9 @@ class receive_batch
 };
 
 /// A batch of requests. `queue_pair::post_batch` passes it to the program's function, which adds
-/// requests to the batch. It accepts all requests that the queue pair accepts. They are posted
-/// together when the function returns. Ranges of elements and inline bytes need to live only until
-/// the call that adds the request returns.
+/// requests to the batch. It accepts the requests that the queue pair accepts, except binds of
+/// windows of type 1. They are posted together when the function returns. Ranges of elements and
+/// inline bytes need to live only until the call that adds the request returns.
 template <transport Transport, posting_interface Posting, class List, std::size_t Requests>
 class send_batch
     : public send_queue_operations<send_batch<Transport, Posting, List, Requests>, Transport,

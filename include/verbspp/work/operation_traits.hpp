@@ -13,8 +13,8 @@
 
 namespace verbspp {
 
-/// Maps an operation to libibverbs. For each operation, operations.hpp has a specialization, which
-/// inherits from `detail::usual_operation` and defines:
+/// Maps an operation of a send queue to libibverbs. For each one, operations.hpp has a
+/// specialization, which inherits from `detail::usual_operation` and defines:
 ///
 /// - `name`: the name that errors contain for the call and the operation;
 /// - `completes_as`: the operation that its completion reports, unless the request failed;
@@ -28,17 +28,17 @@ namespace verbspp {
 /// - `flags(operation)`: its `ibv_send_flags`, except signaled and inline;
 /// - `is_sound(operation)`, `unsoundness(operation)`: whether its values are consistent (regardless
 ///   of the queue pair), and the error if they are not;
-/// - `describe(native, operation)`: fills the members of an `ibv_send_wr` that depend on the
-///   operation;
+/// - `describe(native, operation)`, unless `only_extended`: fills the members of an `ibv_send_wr`
+///   that depend on the operation;
 /// - `start(queue_pair, operation)`: makes its call to the extended interface.
 template <class Operation>
 struct operation_traits;
 
 namespace detail {
 
-/// The memory of a request: a range of `ibv_sge`, a single one, or the bytes that are sent inline.
-/// A single element is stored by value, so this does not refer to the operation, and the compiler
-/// can keep the operation in registers.
+/// The memory of a request: nothing, a range of `ibv_sge`, a single one, or the bytes that are sent
+/// inline. A single element is stored by value, so this does not refer to the operation, and the
+/// compiler can keep the operation in registers.
 struct native_elements {
   ibv_sge single{};
   ibv_sge* range = nullptr;

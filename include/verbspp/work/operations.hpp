@@ -44,7 +44,7 @@ struct work_tag {
   bool signaled = true;
 };
 
-/// The tag that tracks a receive, which always has a completion.
+/// The tag that tracks a receive. Receives are always signaled.
 struct receive_tag {
   std::uint64_t id = 0;  ///< returned as the completion's `wr_id()`
 };
@@ -367,10 +367,10 @@ enum class flush_scope : std::uint8_t {
   region = 1,  ///< the whole region, or window, that the rkey belongs to
 };
 
-/// Completes when the data that this queue pair has previously written to the peer's memory has
-/// reached the requested placement. The peer must grant the corresponding rights,
-/// `access::flush_global` or `access::flush_persistent`, for the region as well as for its queue
-/// pair.
+/// Completes when the data that this queue pair has previously written to the memory that `remote`
+/// and `scope` select has reached the requested placement. The peer must grant the corresponding
+/// rights, `access::flush_global` or `access::flush_persistent`, for the region as well as for its
+/// queue pair.
 struct flush_operation {
   remote_flushable remote;
   flush_placements placement = flush_placement::global;
@@ -425,8 +425,8 @@ struct bind_options {
 namespace detail {
 
 /// A request that binds a window of type 2. The window's new key is derived from its current one.
-/// The operation is created and posted within one call, so it may refer to objects that live only
-/// during that call.
+/// The operation is created, and posted or added to a batch, within one call, so it may refer to
+/// objects that live only during that call.
 struct bind_operation {
   ibv_mw* window;
   std::uint32_t rkey;  ///< the key of the window after the bind

@@ -10,7 +10,7 @@
 namespace verbspp {
 
 /// The operations that a receive queue offers. `Poster`, which inherits from this class, is a queue
-/// pair, a shared receive queue or a batch of receives. Its `take(operation, tag)` posts the
+/// pair, a channel, a scope, a stream or a batch of receives. Its `take(operation, tag)` posts the
 /// receive, or adds it to the batch.
 ///
 /// The memory belongs to the device until the receive has completed. On UD, the first 40 bytes of

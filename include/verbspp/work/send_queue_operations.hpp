@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The one place where the operations of a send queue are listed, with their documentation and
+/// The functions that post the operations of a send queue, with their documentation and
 /// constraints.
 #pragma once
 
@@ -26,17 +26,18 @@ template <transport Transport>
 using sent_by = std::conditional_t<Transport == transport::ud, datagram_operation, send_operation>;
 }  // namespace detail
 
-/// The operations that a send queue offers. They are the same for a queue pair and for a batch.
+/// The operations that a send queue offers.
 ///
 /// `Poster` inherits from this class, and processes each operation in its own way: a queue pair
-/// posts it and returns a `result<void>`; a batch stores it until the whole batch is posted, and
-/// returns nothing. `Poster` has `take(operation, tag)`, and `take_bind(window, part, options,
-/// tag)`, which returns the handle for peers. A call does not compile if the transport, the state
-/// or the posting interface does not allow the operation. `Tag` is the type of the argument with
-/// which a caller tracks its request; it is an empty class if `Poster` tracks the requests.
+/// posts it and returns a `result<void>`; a channel posts it and returns a handle; a batch stores
+/// it until the whole batch is posted, and returns nothing. `Poster` has `take(operation, tag)`,
+/// and `take_bind(window, part, options, tag)`, which returns the handle for peers. A call does not
+/// compile if the transport, the state or the posting interface does not allow the operation. `Tag`
+/// is the type of the argument with which a caller tracks its request; it is an empty class if
+/// `Poster` tracks the requests.
 ///
-/// The program must not change the memory of a request until the request has completed. The errors
-/// depend on `Poster`. For a queue pair, they are:
+/// The program must not change the memory of a request, except inline bytes, until the request has
+/// completed. The errors depend on `Poster`. For a queue pair, they are:
 /// \errors `would_block` if the send queue is full; `invalid_input` for too many elements or inline
 /// bytes, for values that the functions below do not permit, and for a fence on a transport other
 /// than RC; `driver`
@@ -177,10 +178,10 @@ class VERBSPP_CONSUMABLE send_queue_operations {
       ".fenced}, in this order, and then a tag, {.id, .signaled}");
 
   /// Binds a memory window to a part of a region. The bind completes in the send completion queue.
-  /// After that, the peer has access through the returned handle, as far as the queue pair's access
-  /// flags allow, and the window's previous handle is invalid. A part of zero bytes unbinds a
-  /// window of type 1. In a batch, windows must be of type 2, each can be bound once, and the
-  /// handle is valid only if the bind is posted.
+  /// After that, the peers that the window's type admits have access through the returned handle,
+  /// as far as the queue pair's access flags allow, and the window's previous handle is invalid. A
+  /// part of zero bytes unbinds a window of type 1. In a batch, windows must be of type 2, each can
+  /// be bound once, and the handle is valid only if the bind is posted.
   /// \errors in addition, `invalid_input` if window and region are in different protection domains,
   /// or for a window of type 2 and zero bytes; `not_supported` if the device cannot bind a part of
   /// this length (some devices: more than 2 GiB). After an error, the window is unchanged

@@ -20,8 +20,7 @@ class batch_error {
 
   /// The error for the first request that was rejected.
   [[nodiscard]] constexpr const error& cause() const noexcept { return cause_; }
-  /// The number of requests that were posted, and therefore will complete. They are the first
-  /// requests in the batch.
+  /// The number of requests that were posted. They are the first requests in the batch.
   [[nodiscard]] constexpr std::size_t accepted() const noexcept { return accepted_; }
   [[nodiscard]] constexpr error_kind kind() const noexcept { return cause_.kind(); }
   /// Converts to the cause. The resulting error also keeps the number of posted requests.
@@ -30,7 +29,8 @@ class batch_error {
   /// kind of failure.
   [[nodiscard]] static std::optional<batch_error> from(const error& e) noexcept;
   [[nodiscard]] std::string message() const;
-  /// Throws the error as an `exception`. If exceptions are disabled, prints the message and aborts.
+  /// Throws the error as an `exception`. If the library was built without exceptions, prints the
+  /// message and aborts.
   [[noreturn]] void raise() const;
 
  private:
@@ -70,8 +70,8 @@ class transport_error {
     return call_;
   }
   [[nodiscard]] std::string message() const;
-  /// Throws a `work_exception` if a request failed, or an `exception` if a call failed. If
-  /// exceptions are disabled, prints the message and aborts.
+  /// Throws a `work_exception` if a request failed, or an `exception` if a call failed. If the
+  /// library was built without exceptions, prints the message and aborts.
   [[noreturn]] void raise() const;
 
  private:

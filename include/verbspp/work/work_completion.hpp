@@ -34,8 +34,7 @@ class completed_work {
     return static_cast<work_operation>(opcode_);
   }
   [[nodiscard]] bool is_receive() const noexcept { return (opcode_ & IBV_WC_RECV) != 0; }
-  /// The number of bytes that a receive or an RDMA read has received. Empty for requests that only
-  /// send, because devices do not define a count for these.
+  /// The number of bytes that a receive or an RDMA read has received. Empty for other requests.
   [[nodiscard]] std::optional<std::uint32_t> byte_count() const noexcept {
     if (!is_receive() && opcode_ != IBV_WC_RDMA_READ) return std::nullopt;
     return byte_count_;
