@@ -15,7 +15,7 @@
 
 namespace verbspp {
 
-/// The state of a connection, as determined by the events that have been read.
+/// The state of a connection, as determined by `disconnect` and by the events that have been read.
 enum class cm_state : std::uint8_t {
   empty,  ///< default constructed or moved from
   connected,
@@ -58,7 +58,8 @@ class cm_connection {
   /// Waits until either end has ended the connection. If the peer has ended it, this call
   /// acknowledges that to the peer.
   /// \errors `timed_out`, `cancelled` when the limit is reached; the connection is then unchanged.
-  /// `not_connected` if this is empty; `not_found` if the device was removed
+  /// `not_connected` if this is empty; `not_found` if the device was removed; `driver` as in
+  /// `next_event`
   [[nodiscard]] result<void> wait_for_end(const wait_limit& limit) noexcept;
 
   /// Returns the next event, or nothing if none is available; never blocks. On a `disconnected`
@@ -70,9 +71,9 @@ class cm_connection {
   /// \errors as `next_event`
   [[nodiscard]] result<std::optional<cm_event>> wait_event(const wait_limit& limit) noexcept;
   /// The descriptor for epoll and poll, which is readable when an event is available; -1 if this is
-  /// empty. The first event reports that the peer has ended the connection, unless the device was
-  /// removed or the address moved before that. A channel that `watch`es this descriptor therefore
-  /// does not wait for a peer that has left.
+  /// empty. Unless the device was removed or the address moved before that, the first event reports
+  /// that the connection has ended. A channel that `watch`es this descriptor therefore does not
+  /// wait for a peer that has left.
   [[nodiscard]] int file_descriptor() const noexcept { return id_.file_descriptor(); }
   /// Always returns false, because the descriptor needs no notification request (see
   /// `EventSource`).
@@ -82,7 +83,7 @@ class cm_connection {
     return (wait_limit::time_point::max)();
   }
 
-  /// The state after the last event that was read.
+  /// The state after the last event that was read, or after `disconnect`.
   [[nodiscard]] cm_state state() const noexcept { return state_; }
   /// The private data that the peer sent when it accepted the connection. It is empty at the
   /// accepting end, where the peer's data is in the `cm_request`.

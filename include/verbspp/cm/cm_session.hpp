@@ -29,8 +29,8 @@ concept CmEnd = detail::because(detail::cm_end<End>::exists,
 ///     }
 ///     auto met = std::move(session).finish();
 ///
-/// A move-only owner. Destroying a session that is not done notifies the peer. Thread rule: as for
-/// a standard container.
+/// A move-only owner. Destroying a session before `finish` has returned its result notifies the
+/// peer. Thread rule: as for a standard container.
 template <class End>
   requires CmEnd<End>
 class cm_session {
@@ -58,8 +58,8 @@ class cm_session {
   /// \errors `not_connected` with the reason if the peer rejected the request, or has left;
   /// `timed_out` if the peer does not answer, or the limit is reached; `cancelled` if a stop was
   /// requested; `not_found` if the device was removed; as `queue_pair::handshake`. On failure, the
-  /// peer is notified, the local object is destroyed with the session, and later calls return the
-  /// same error.
+  /// peer is notified, and later calls return the same error. The local object is destroyed with
+  /// the session, unless it is a channel that is connected in place (see `cm_route::connect`).
   [[nodiscard]] result<bool> advance() noexcept {
     for (;;) {
       result<detail::cm_step> step = handshake_.advance();

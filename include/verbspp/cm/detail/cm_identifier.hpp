@@ -27,7 +27,7 @@ namespace verbspp::detail {
 /// An event of the connection manager, copied and acknowledged.
 struct cm_event_data {
   cm_event event{};
-  int status = 0;  ///< a negative errno, or the reason if the event is a rejection
+  int status = 0;  ///< a negative errno, or the positive code with which the peer refused
   /// The identifier of a connection request; the receiver of this event owns it.
   rdma_cm_id* request = nullptr;
   std::uint8_t responder_resources = 0;
