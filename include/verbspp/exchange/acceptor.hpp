@@ -70,7 +70,7 @@ struct offer_parts<result<exchange_offer<End, Mine, Kept>>> {
   using kept = Kept;
 };
 
-/// A function that an acceptor calls for each client.
+/// A function that an acceptor calls for each client that has introduced itself.
 template <class Prepare>
 concept PreparesOffers =
     because(offer_parts<std::invoke_result_t<Prepare&>>::exists,
@@ -172,8 +172,8 @@ class typed_acceptor final : public acceptor_core {
 }  // namespace detail
 
 /// Accepts clients at a listener, and performs an exchange with each. Up to
-/// `acceptor_options::clients` exchanges proceed at the same time, so a slow or silent client does
-/// not delay the others.
+/// `acceptor_options::clients` exchanges proceed at the same time, so other clients need not wait
+/// for a slow or silent one while there are free places.
 ///
 ///     VERBSPP_TRY(listener, tcp_listener::open("4711"));
 ///     VERBSPP_TRY(clients, accept_exchanges<bounded_text<32>>(

@@ -30,7 +30,8 @@ struct acceptor_options {
   /// number of clients, the oldest client that has exceeded this time is refused. Clients that
   /// connect and stay silent can therefore delay another client, but they can't keep it out.
   std::chrono::nanoseconds time_to_greet = std::chrono::milliseconds(500);
-  /// The maximum number of clients that are accepted per second; 0 means no limit.
+  /// The maximum number of clients that are accepted per second, on average; 0 means no limit.
+  /// After a pause, a tenth of this number may be accepted at once.
   std::uint32_t accepts_per_second = 0;
 };
 

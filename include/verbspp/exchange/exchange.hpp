@@ -210,9 +210,11 @@ class exchange_session {
   /// \returns true when the peer is connected, and knows that this side is connected, too
   /// \errors `mismatch` if the two ends do not match; `permission` if they have different secrets;
   /// `timed_out` and `cancelled` when the limit is reached; `not_connected` if the peer has closed
-  /// the socket or aborted; `invalid_input` if the received bytes do not belong to an exchange; as
-  /// `queue_pair::handshake`. On failure, the reason is sent to the peer, the local object is
-  /// destroyed with the session, and later calls return the same error.
+  /// the socket or aborted; `invalid_input` if the received bytes do not belong to an exchange; the
+  /// error with which the peer refused; as `queue_pair::handshake`. On failure, the reason is sent
+  /// to the peer if it can be reached, and later calls return the same error. The local object is
+  /// destroyed with the session, unless it is a channel that is connected in place, which is then
+  /// broken, closed or still prepared.
   [[nodiscard]] result<bool> advance() noexcept {
     if (!core_) return empty();
     for (;;) {
@@ -319,10 +321,10 @@ class exchange_session {
 /// successful end reports a hang-up as soon as the other end closes its own, and a channel that is
 /// tied to the socket breaks.
 ///
-/// If both ends connect channels, these are tied to the socket (`exchange_options::ties_socket`):
-/// each channel has a duplicate of it. When one channel is closed or destroyed, or its process
-/// exits, the other one breaks (`cancelled`), at most 50 ms later if it waits or its event loop
-/// polls it, whether or not the programs still have the socket.
+/// If both ends connect channels, these are tied to the socket, unless an end has cleared
+/// `exchange_options::ties_socket`: each channel has a duplicate of the socket. When one channel is
+/// closed or destroyed, or its process exits, the other one breaks (`cancelled`), at most 50 ms
+/// later if it waits or its event loop polls it, whether or not the programs still have the socket.
 ///
 /// The caller owns the socket, which may be blocking or not. The exchange does not read any bytes
 /// that follow it.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The types of values that an exchange can send: numbers, structures that have a name, text and
-/// bytes of limited length, and handles to remote memory.
+/// The types of values that an exchange can send: numbers, `bool`, enumerations, structures that
+/// have a name, text and bytes of limited length, and handles to remote memory.
 #pragma once
 
 #include <verbspp/base/detail/because.hpp>

@@ -43,7 +43,7 @@ class meeting_session {
   using outcome = accepted_exchange<typename session::outcome>;
 
   /// Starts a session. Incoming connections wait in the listener's queue until `advance` is called.
-  /// A separate thread looks up the host name, as in `tcp_socket::connect`.
+  /// A separate thread looks up a host name, as in `tcp_socket::connect`.
   /// \errors `invalid_input` if the listener is not open, or the host, the port, the application's
   /// name or the secret is not valid; `not_supported` for a secret if the library was built without
   /// libcrypto; `resource_exhausted`
@@ -136,7 +136,7 @@ class meeting_session {
 };
 
 /// Performs an exchange between two equal peers, each of which listens and connects to the other.
-/// The peers need not start at the same time. The result is exactly one connection.
+/// The peers need not start at the same time. On success, the result is exactly one connection.
 ///
 ///     VERBSPP_TRY(listener, tcp_listener::open("4711"));
 ///     VERBSPP_TRY(peer, meet<Theirs>(listener, "other-host", "4711", std::move(prepared),
@@ -149,10 +149,10 @@ class meeting_session {
 /// side needs to start first: refused connections are retried, twenty times a second, until the
 /// limit is reached.
 ///
-/// While the call waits, the listener serves only this peer. Strangers that connect are refused,
-/// and do not affect the meeting. Connections that were not chosen may remain in the listener's
-/// queue, but they are closed, and the next meeting skips them. For an event loop, use a
-/// `meeting_session`.
+/// While the call waits, the listener serves only this peer. Strangers that connect are refused;
+/// they may delay the meeting, but do not make it fail. Connections that were not chosen may remain
+/// in the listener's queue, but they are closed, and the next meeting skips them. For an event
+/// loop, use a `meeting_session`.
 /// \errors as `exchange`; `mismatch` and `permission` at once if the program at that host does not
 /// match; `timed_out` and `cancelled` when the limit is reached, with the text of the last failure
 template <class Theirs, class End, class Mine>

@@ -35,9 +35,9 @@ class tcp_socket {
 
   /// Connects to a port number of a host, which is given by its name or its address (IPv4 or IPv6).
   ///
-  /// If a name has several addresses, they are tried one after another, in the order in which the
-  /// system returns them. Each address is tried for an equal share of the remaining time. The
-  /// system's lookup function has no timeout, so a separate thread looks up the name, and exits
+  /// If a name has several addresses, the first 16 are tried one after another, in the order in
+  /// which the system returns them. Each address is tried for an equal share of the remaining time.
+  /// The system's lookup function has no timeout, so a separate thread looks up the name, and exits
   /// when the lookup ends. If the limit is reached first, the thread continues, and its answer is
   /// discarded. At most 16 such threads exist at a time. A numeric address needs no thread.
   /// \errors `invalid_input` if the host or port is not valid; `not_found` if the name has no
