@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Channels, which connect to a peer and guard the memory that their requests use. All waits have
-/// limits, and the completion queues cannot overrun.
+/// Channels, which connect to a peer and guard the memory that their requests use, with their hubs,
+/// inboxes, message pools, leases and scopes.
 #pragma once
 
 #include <verbspp/channel/async_operations.hpp>

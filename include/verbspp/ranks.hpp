@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Worlds, which consist of numbered processes that are connected to each other. They offer
+/// Worlds, which consist of numbered processes that can all communicate with each other. They offer
 /// barriers and small collective operations. This is part of a separate library, `verbspp-ranks`.
 #pragma once
 
