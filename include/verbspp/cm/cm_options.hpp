@@ -70,7 +70,7 @@ struct cm_route_options {
 /// use. The parameters of the local queue pair are set by its builder.
 struct cm_connect_options {
   cm_request_data data{};
-  /// The number of times that the peer retransmits a request that is not acknowledged.
+  /// The number of times that the peer retransmits a packet that is not acknowledged.
   retry_count retries = 7;
   /// The number of times that the peer retries a send when this end has no receive posted.
   rnr_retry_count rnr_retries = rnr_retry_count::unlimited();

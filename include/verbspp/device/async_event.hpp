@@ -134,7 +134,8 @@ class async_event {
     return element() == async_event_element::work_queue && is_at(queue);
   }
 
-  /// Prints one line that contains the event, the element that it is about, and the hint.
+  /// Prints one line that contains the event, the number of the port or queue pair that it is
+  /// about, if any, and the hint.
   friend std::ostream& operator<<(std::ostream& out, const async_event& event);
 
  private:

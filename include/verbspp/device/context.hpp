@@ -153,7 +153,8 @@ class context {
   /// itself, which does not report kept events.
   [[nodiscard]] int async_event_file_descriptor() const noexcept;
 
-  /// The kernel's name for the device, such as "mlx5_0"; empty if this context was moved from.
+  /// The kernel's name for the device, such as "mlx5_0"; empty if libibverbs does not report it, or
+  /// this context was moved from.
   [[nodiscard]] const char* device_name() const noexcept VERBSPP_LIFETIMEBOUND {
     return detail::name_of(state_ ? state_->native->device : nullptr);
   }

@@ -37,8 +37,8 @@ struct device_list_state : counted {
 
 }  // namespace detail
 
-/// An RDMA device of this machine that has not been opened yet. It is cheap to copy, and keeps its
-/// device list alive.
+/// An RDMA device of this machine, as an entry of a `device_list`. It is cheap to copy, and keeps
+/// its list alive.
 class device {
  public:
   device(const device&) noexcept = default;

@@ -162,8 +162,7 @@ class exchange_session {
   /// `Theirs` if a channel is connected in place.
   using outcome = typename end::template outcome<Theirs>;
 
-  /// Starts a session; nothing is sent before the first `advance`. `mine` is one value, or a
-  /// std::tuple.
+  /// Starts a session, without sending anything yet. `mine` is one value, or a std::tuple.
   /// \errors `invalid_input` if the descriptor is not a stream socket, or the application's name or
   /// the secret is not valid; `not_supported` for a secret if the library was built without
   /// libcrypto; `resource_exhausted`

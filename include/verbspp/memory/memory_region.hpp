@@ -50,7 +50,7 @@ struct registered_range {
   std::uint32_t rkey = 0;
 };
 
-/// Owns an `ibv_mr`. The rights are not part of this type.
+/// Owns or borrows an `ibv_mr`. The rights are not part of this type.
 class memory_registration {
  public:
   /// Registers memory that belongs to the program, or a part of a dma-buf.

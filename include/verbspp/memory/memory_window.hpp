@@ -38,7 +38,7 @@ concept BoundByRequest =
 
 namespace detail {
 
-/// Owns an `ibv_mw` of either type.
+/// Owns or borrows an `ibv_mw` of either type.
 class memory_window_owner {
  public:
   /// Creates an owner that has no window yet. `allocate` or `adopt` adds one.

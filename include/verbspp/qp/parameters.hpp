@@ -205,7 +205,7 @@ class ack_timeout {
       : code_(code_for(detail::in_nanoseconds(duration))) {
     if (code_ == none) detail::value_is_out_of_range();
   }
-  /// Waits forever: a dead peer is never noticed.
+  /// No timeout: the device waits for an acknowledgement forever, and does not notice a dead peer.
   [[nodiscard]] static constexpr ack_timeout infinite() noexcept { return with_code(0); }
   /// Converts a code.
   /// \errors `invalid_input` outside 1..31

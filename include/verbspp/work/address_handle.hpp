@@ -24,8 +24,8 @@ class received_datagram;
 /// The destination of a datagram: the path, the queue pair, and the key that the queue pair
 /// accepts.
 ///
-/// A plain value, created by `address_handle::destination`. It owns nothing, so the address handle
-/// must live until the sends that use it have completed.
+/// A plain value, usually created by `address_handle::destination`. It owns nothing, so the address
+/// handle must live until the sends that use it have completed.
 class datagram_destination {
  public:
   VERBSPP_DETAIL_NO_DEFAULT(datagram_destination,

@@ -40,7 +40,8 @@ namespace verbspp {
 struct work_tag {
   std::uint64_t id = 0;  ///< returned as the completion's `wr_id()`
   /// Requests a completion. An unsignaled request occupies its place in the send queue until a
-  /// later, signaled request has completed. A request that fails always has a completion.
+  /// later, signaled request has completed. A request that fails has a completion even if it is
+  /// unsignaled.
   bool signaled = true;
 };
 

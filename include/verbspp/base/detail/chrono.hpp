@@ -2,8 +2,8 @@
 /// \file
 /// Durations and clocks. With libstdc++, this file includes the internal header that declares only
 /// these. The public header <chrono> also declares the calendar, which needs the stream headers.
-/// Including <chrono> would add a tenth of a second to the compilation of every file that includes
-/// this library.
+/// Including <chrono> would noticeably slow down the compilation of every file that includes this
+/// library.
 #pragma once
 
 #include <version>

@@ -7,8 +7,8 @@ namespace verbspp::detail {
 
 /// The base class of objects that are shared through `reference`. It holds the reference count.
 ///
-/// The count is changed with compiler builtins instead of `std::atomic`, because <atomic> would be
-/// the most expensive header that the library includes.
+/// The count is changed with compiler builtins instead of `std::atomic`, because including <atomic>
+/// would slow down the compilation of programs.
 class counted {
  public:
   counted() noexcept = default;
