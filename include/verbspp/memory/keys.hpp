@@ -12,8 +12,8 @@
 
 namespace verbspp {
 
-// Remote and local keys are 32-bit numbers that the device chose. They have separate types, so that
-// they can't be confused, and no number converts to either type implicitly.
+// Remote and local keys are 32-bit numbers. They have separate types, so that they can't be
+// confused, and no number converts to either type implicitly.
 
 /// The key by which peers refer to a registered region or a memory window on this side.
 ///
