@@ -408,7 +408,7 @@ inline namespace VERBSPP_DETAIL_ASIO {
 /// is passed as an object is stored in the operation. If the queue is full, the request waits for
 /// room.
 ///
-/// Each operation completes with one argument, as elsewhere in the library: a
+/// Each operation completes with one argument, as elsewhere in the library: for a request, a
 /// `transport_result<completed_work>`, or a `finished<Memory>` if it has moved its memory. It does
 /// not report failures by exceptions. The handler is always posted to its associated executor,
 /// which is the executor of the channel by default, and never called within the function that
@@ -417,8 +417,8 @@ inline namespace VERBSPP_DETAIL_ASIO {
 ///
 /// The channel's default limit applies to requests, and breaks the channel when it is reached.
 /// Terminal or partial cancellation, by the associated cancellation slot, ends only the wait for
-/// the operation (`cancelled`): the request continues, and keeps its memory until the device has
-/// released it. The `memory` of the `finished` is then empty.
+/// the operation (`cancelled`): a request that was posted continues, and keeps its memory until the
+/// device has released it. The `memory` of the `finished` is then empty.
 ///
 /// A move-only owner of the channel. Destroying it closes the channel, so its operations complete.
 /// If the execution context is destroyed first, they do not complete: their handlers are destroyed.
@@ -463,7 +463,7 @@ class asio_channel {
   auto async_send(const async_send_operation& operation, Token&& token) {
     return start([operation](channel& link, auto&) { return link.async_send(operation); }, token);
   }
-  /// Here and below, the whole memory object is sent, written or filled.
+  /// Here and below, the request covers the whole memory object.
   template <class Memory, class Token>
     requires GoesWithWork<Memory>
   auto async_send(Memory&& memory, Token&& token) {

@@ -17,8 +17,8 @@ namespace verbspp {
 /// full, it also waits for room.
 ///
 /// The memory is given as elements, or as an object: `send(buffer)`, `read(part, {.remote =
-/// theirs})`. All of the object is sent, written or filled; a `message` gets the length to which it
-/// was filled. The caller keeps the memory. When the call returns, no request uses the memory any
+/// theirs})`. The request covers all of the object; a `message` that was filled gets the length of
+/// the data. The caller keeps the memory. When the call returns, no request uses the memory any
 /// more, even if the limit was reached and the channel broke. The only exception is a device that
 /// fails to destroy the queue pair. The call then returns an error of kind `driver`, shared memory
 /// is never freed, and the caller must neither free nor reuse memory that is not shared.

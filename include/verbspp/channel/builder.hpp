@@ -73,7 +73,8 @@ class channel_builder : public queue_pair_parameters<channel_builder, Transport,
   /// Used by the library only.
   [[nodiscard]] const class protection_domain& domain() const noexcept { return domain_; }
 
-  /// Creates the completion queue and the queue pair, and brings the queue pair to INIT.
+  /// Creates the queue pair and, without a hub, its completion queue, and brings the queue pair to
+  /// INIT.
   /// \errors as `queue_pair_builder::build` and `completion_queue::create`. In a hub:
   /// `resource_exhausted` if the hub has its maximum number of channels; `invalid_input` if the
   /// hub's completion queue has no room for this channel's requests, if the hub belongs to another

@@ -59,10 +59,9 @@ class followed_work : public continuation {
 /// destroy this object. An exception that it throws ends the program. If the channel breaks, is
 /// closed or is destroyed, the result is an error.
 ///
-/// The program owns the object. Destroying it before the call cancels the call, and drops the
-/// handle to the request. If the request borrows or owns its memory, this waits for the request; if
-/// the memory is shared, it does not. The object can be neither copied nor moved. Thread rule: as
-/// for the channel.
+/// The program owns the object. Destroying it before the call cancels the call, and destroys the
+/// handle to the request, which may wait for the request, depending on the type of the handle. The
+/// object can be neither copied nor moved. Thread rule: as for the channel.
 template <class Work, class Function>
 class callback {
  public:

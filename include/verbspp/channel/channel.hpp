@@ -50,12 +50,13 @@ class core_owner {
   [[nodiscard]] struct endpoint endpoint() const noexcept;
   /// The capacities that the device granted.
   [[nodiscard]] queue_pair_capacities capacities() const noexcept;
-  /// The queue pair; null if the channel is empty or closed, or if its queue pair was destroyed
-  /// when it broke.
+  /// The queue pair; null if the channel is empty, or if its queue pair was destroyed because the
+  /// channel was closed or broke.
   [[nodiscard]] ibv_qp* native_handle() const noexcept;
 
   /// Used by the library only: makes the hub hold back the channel's arrivals until
-  /// `release_arrivals` is called.
+  /// `release_arrivals` is called or, if the hub has a table of clients, until the channel is added
+  /// to it. A no-op without a hub.
   void hold_arrivals() const noexcept;
   void release_arrivals() const noexcept;
   /// Moves the queue pair to ERR, and returns at once. The outstanding requests will be flushed, as
@@ -107,8 +108,8 @@ class core_owner {
 
 }  // namespace detail
 
-/// A connection to one peer. It owns its queue pair and its completion queue, and guards the memory
-/// of its requests while they are in flight.
+/// A connection to one peer. It owns its queue pair and, unless it belongs to a hub, its completion
+/// queue. It guards the memory of its requests while they are in flight.
 ///
 ///     VERBSPP_TRY(prepared, domain.build_channel().build());
 ///     ... send prepared.endpoint() to the peer, and receive the endpoint of the peer: remote
@@ -149,7 +150,9 @@ class channel : public detail::core_owner,
 
   /// Calls `function` with a `channel_scope&`, and returns when all requests that were posted
   /// through the scope have finished, even if the function returns an error or throws. The limit
-  /// applies to the scope as a whole: to each wait in it, and to the wait at its end.
+  /// applies to waits for room in a queue, to the destruction of handles that own memory, and to
+  /// the wait at the end. A given limit covers all of these waits together; without one, the
+  /// channel's default limit applies to each of them.
   /// \returns the function's result (void, a value, or a result's value), or a `scope_error`, which
   /// separates the function's own error from those of requests whose results were not taken
   template <class Function>
@@ -175,11 +178,11 @@ class channel : public detail::core_owner,
     return detail::run(opened, function, false);
   }
 
-  /// Processes the available completions, so that handles have their results. Then calls the
-  /// continuations of requests that have finished, and resumes the coroutines that await them.
-  /// Waits for requests only if it breaks the channel. Handles do not need this call, because they
-  /// poll when they are asked for a result, but continuations and coroutines run only here, and
-  /// when the connection is closed, renewed or destroyed.
+  /// Processes available completions, so that handles have their results; without a hub, at most 16
+  /// per call. Then calls the continuations of requests that have finished, and resumes the
+  /// coroutines that await them. Waits for requests only if it breaks the channel. Handles do not
+  /// need this call, because they poll when they are asked for a result, but continuations and
+  /// coroutines run only here, and when the connection is closed, renewed or destroyed.
   ///
   /// A channel of a hub processes the completions that the hub has found for it, and polls the
   /// hub's queue only if there are none. If the program waits for `file_descriptor`, `poll` also
@@ -191,7 +194,8 @@ class channel : public detail::core_owner,
   /// immediately as long as such an event is pending, even if another call has collected the
   /// completion. While requests are outstanding, it also returns once for completions whose results
   /// were taken already, or that have no handle. Reaching the limit does not break the channel, but
-  /// an event on the descriptor that the channel watches does.
+  /// a failure that the device reports, or an event on the descriptor that the channel watches,
+  /// does.
   /// \param file_descriptor one of the program's own descriptors, which also ends the wait when it
   /// becomes readable or is hung up, without any other effect; a negative number means none
   /// \returns the cause of the wait's end, which is `completions` if the channel broke
@@ -204,8 +208,8 @@ class channel : public detail::core_owner,
   /// belongs to a hub, or if the descriptor cannot be created. For channels of a hub, wait for the
   /// hub's descriptor instead.
   ///
-  /// The descriptor is created at the first call, and uses two descriptors of the process. It stays
-  /// the same when the channel is moved or renewed.
+  /// The descriptor is created when it is first needed, and uses two descriptors of the process. It
+  /// stays the same when the channel is moved or renewed.
   ///
   /// In an event loop: 1. Call `request_notification`. 2. If it has returned false, sleep until
   /// this descriptor is readable, or until the `deadline`. 3. Call `poll`, check the handles, and
@@ -220,9 +224,9 @@ class channel : public detail::core_owner,
   /// a regular file; `driver` if that descriptor is not open; `resource_exhausted`
   [[nodiscard]] result<bool> request_notification() noexcept;
   /// The time by which the program has to call `poll`, which then checks the limits of
-  /// continuations; the maximum if there is no such time. Once the watched socket has been hung up,
-  /// the deadline is at most 50 ms later. Until then, completions may still arrive; after that,
-  /// `poll` breaks the channel.
+  /// continuations; the maximum if there is no such time. Once an event of the watched descriptor
+  /// was read, the deadline is at most 50 ms later, because completions may still arrive after a
+  /// hang-up; at the deadline, `poll` breaks the channel.
   [[nodiscard]] wait_limit::time_point deadline() const noexcept;
   /// Watches one of the program's own descriptors, such as the TCP socket over which the program
   /// found the peer. When the descriptor becomes readable, or is hung up, waits end and the channel
@@ -240,14 +244,16 @@ class channel : public detail::core_owner,
   /// requests is never freed
   result<void> close(const wait_limit& limit = std::chrono::milliseconds(100)) noexcept;
   /// Prepares the next connection: closes this one, and creates a queue pair with the same
-  /// parameters. After that, the channel accepts receive requests. It also has a new endpoint,
-  /// whose generation shows the peer that the endpoint is newer than the last one.
-  /// \errors as `close` and `channel_builder::build`
+  /// parameters. After that, the channel accepts receive requests, unless its hub posts them. It
+  /// also has a new endpoint, whose generation shows the peer that the endpoint is newer than the
+  /// last one.
+  /// \errors as `close` and `channel_builder::build`; `not_connected` if the channel is empty
   [[nodiscard]] result<struct endpoint> renew() noexcept;
   /// Connects a prepared channel, which may be new or renewed. If the queue pair's handshake fails,
   /// the channel is broken; other errors leave it unchanged.
   /// \errors as `queue_pair::handshake`; `mismatch` for an endpoint of an earlier connection;
-  /// `busy` if the channel is connected; `not_connected` if it was not renewed
+  /// `busy` if the channel is connected; `not_connected` if it is empty, or was not renewed after
+  /// it broke or was closed
   [[nodiscard]] result<void> handshake(const struct endpoint& remote) noexcept;
   /// As above, but connects to a peer that a connection manager has found.
   [[nodiscard]] result<void> handshake(const managed_attributes& by) noexcept;
@@ -283,7 +289,8 @@ class channel : public detail::core_owner,
 };
 
 /// A channel before its first handshake. It has an endpoint for the peer, and accepts receive
-/// requests, so that they are ready for the peer's first messages.
+/// requests, so that they are ready for the peer's first messages. If its hub has a pool, the hub
+/// posts them instead.
 ///
 /// A move-only owner. Thread rule: as for a channel.
 class prepared_channel : public detail::core_owner,

@@ -31,8 +31,9 @@ class channel_failure {
  public:
   channel_failure(const error& root, const gid& peer) noexcept : root_(root), peer_(peer) {}
 
-  /// The failure of a request (`work_error::from` returns its details), of the device, or of a wait
-  /// (see `ended_by`); or an error that says that the program has closed the channel.
+  /// The failure of a request (`work_error::from` returns its details), of the handshake, of the
+  /// device, or of a wait (see `ended_by`); or an error that says that the program has closed the
+  /// channel.
   [[nodiscard]] const error& root() const noexcept { return root_; }
   /// The address of the peer, which on RoCE is an IP address. Zero if the channel was not
   /// connected, or if the path has no GID, as between LIDs of InfiniBand.
@@ -41,10 +42,10 @@ class channel_failure {
   [[nodiscard]] std::uint64_t flushed() const noexcept { return flushed_; }
   /// The event that ended a wait and broke the channel: `limit` (the root's kind is `timed_out`, or
   /// `cancelled` if a stop was requested), `file_descriptor` (the descriptor of `channel::watch`),
-  /// or `async_event`. Empty if no such event broke the channel: a request failed, or the program
-  /// closed the channel.
+  /// or `async_event`. Empty if no such event broke the channel, for example because a request
+  /// failed, or the program closed the channel.
   [[nodiscard]] std::optional<wait_end> ended_by() const noexcept { return ended_by_; }
-  /// One line with the root, the peer's address and the number of flushed requests.
+  /// One line with the root, the peer's address if it is known, and the number of flushed requests.
   [[nodiscard]] std::string message() const;
 
   /// Used by the library only.

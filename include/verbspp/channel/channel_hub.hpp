@@ -101,8 +101,9 @@ class channel_hub {
   /// \returns the slots that were filled, at the beginning of `into`; may be empty
   /// \errors `invalid_input` if there are no slots, if the hub was moved from, or if it has a table
   /// (`hub_clients`); `driver` if the completion queue is broken, which breaks all channels of the
-  /// hub. If another call, such as `request_notification`, has read that the device failed (see
-  /// `wait`), this call returns the failure once (`driver`)
+  /// hub; the error of posting receives, if none is posted. If another call, such as
+  /// `request_notification`, has read that the device failed (see `wait`), this call returns the
+  /// failure once (`driver`)
   [[nodiscard]] result<std::span<arrival>> poll(std::span<arrival> into) const noexcept;
   /// Calls `channel::poll` on each channel that has completions or other news, for an event loop
   /// whose channels have coroutines or continuations. One call makes no more polls than the hub has
@@ -132,9 +133,9 @@ class channel_hub {
   void wake(channel_id id) const noexcept;
 
   /// The descriptor for event loops (`EventSource`). After `request_notification`, it becomes
-  /// readable when there may be something for `poll` to find: an arrival, the hang-up of a
-  /// descriptor that a channel watches, or a failure. -1 if the hub only spins or was moved from,
-  /// or if the descriptor cannot be created.
+  /// readable when there may be something for `poll` to find: an arrival, an event on a descriptor
+  /// that a channel watches, or a failure. -1 if the hub only spins or was moved from, or if the
+  /// descriptor cannot be created.
   ///
   /// The descriptor is created at the first call, and uses two descriptors of the process. Several
   /// threads may each run an event loop with it. Each arrival goes to one thread; other threads may

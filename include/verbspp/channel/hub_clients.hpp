@@ -46,8 +46,8 @@ namespace verbspp {
 ///
 /// A move-only owner. Destroying it removes all clients; a client in a turn is removed when the
 /// turn ends. After a move, the old object is empty, and refuses all operations (`invalid_input`).
-/// A hub has one table, which is created before its first channel. Thread-safe, except that no
-/// other call may be in progress when the table is moved or destroyed.
+/// A hub has at most one table in its life, which is created while the hub has no channels.
+/// Thread-safe, except that no other call may be in progress when the table is moved or destroyed.
 template <class Data>
 class hub_clients {
   static_assert(std::is_nothrow_move_constructible_v<Data>,

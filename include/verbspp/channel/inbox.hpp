@@ -79,7 +79,8 @@ class inbox {
   ~inbox();
 
   /// Returns the next message if one has arrived; never blocks.
-  /// \errors the reason why the channel is broken; `invalid_input` if the inbox was moved from
+  /// \errors the reason why the channel is broken or closed; those of posting receives, once no
+  /// receives are posted; `invalid_input` if the inbox was moved from
   [[nodiscard]] std::optional<result<message>> next() noexcept;
   /// Used by the library only: as `next`, but does not poll for completions.
   [[nodiscard]] std::optional<result<message>> next_arrived() noexcept;
@@ -97,7 +98,7 @@ class inbox {
 
   /// The descriptor for event loops (`EventSource`), which is the descriptor of the channel; -1 if
   /// the channel has none, or if the inbox was moved from. When it is readable, call `next` until
-  /// that returns an empty value.
+  /// that returns an empty value or an error.
   [[nodiscard]] int file_descriptor() const noexcept;
   /// As `channel::request_notification`.
   [[nodiscard]] result<bool> request_notification() noexcept;

@@ -27,8 +27,8 @@ namespace verbspp {
 /// The way in which a lease is granted and revoked.
 enum class lease_by : std::uint8_t {
   /// Binds a type 2 memory window to the leased part. The window admits only the peer of this
-  /// channel, and is revoked by a work request, without a system call. RC only; the memory has to
-  /// be registered with `access::window_bind`.
+  /// channel, and is usually revoked by a work request, without a system call. RC only; the memory
+  /// has to be registered with `access::window_bind`.
   window,
   /// Registers the leased part separately. The peer of any queue pair in the protection domain has
   /// access if it knows the key. The lease is granted and revoked by system calls, which take
@@ -37,9 +37,9 @@ enum class lease_by : std::uint8_t {
   registration,
   /// Uses the key of the memory's own registration. With this key, the peers of all queue pairs in
   /// the protection domain can access all of the memory, for as long as it is registered, and the
-  /// next lease has the same key. Granting such a lease costs nothing, but revoking it closes the
-  /// channel's connection. Use this way for trusted peers that respect the bounds of their lease,
-  /// and on devices that support no better way.
+  /// next lease has the same key. Granting such a lease needs neither a work request nor a system
+  /// call, but revoking it closes the channel's connection. Use this way for trusted peers that
+  /// respect the bounds of their lease, and on devices that support no better way.
   connection,
 };
 
@@ -107,7 +107,7 @@ struct lease_request {
   /// exists. Also null if a lease by registration is to register memory that is not registered yet.
   ibv_mr* registered;
   std::uint64_t address;  ///< the first byte, as peers address it
-  std::byte* memory;      ///< the program's address of the first byte
+  std::byte* memory;      ///< the program's address of the first byte; null for a window part
   std::uint64_t length;
   access_flags rights;
   lease_by by;
@@ -260,30 +260,31 @@ class VERBSPP_CONSUMABLE lease_base {
 /// **Revocation.** `revoke` returns when the device has confirmed that the peer no longer has
 /// access, whatever the peer does; destroying the lease does the same. For a window, this is a
 /// local invalidation, which is carried out after the earlier requests in the send queue. If the
-/// request can't be posted, a system call deallocates the window instead. The same happens if the
-/// limit is reached during the wait, which also breaks the channel, and if a lease is destroyed
-/// while requests are in the send queue, since a destructor should not wait for them. If a lease is
-/// destroyed before its bind has been carried out, the destructor waits for the bind; if that takes
-/// longer than one second, or than a shorter default limit of the channel, the channel breaks. The
-/// destructor waits in the same way for an invalidation that `async_revoke` has posted. The peer
-/// may still have access only if `revoke` returns `driver`; the memory must not be freed in that
-/// case, and a lease that owns it never frees it. Other errors report how the wait ended.
+/// request can't be posted, and always on rxe, a system call deallocates the window instead. The
+/// same happens if the limit is reached during the wait, which also breaks the channel, and if a
+/// lease is destroyed while requests are in the send queue, since a destructor should not wait for
+/// them. If a lease is destroyed before its bind has been carried out, the destructor waits for the
+/// bind; if that takes longer than one second, or than a shorter default limit of the channel, the
+/// channel breaks. The destructor waits in the same way for an invalidation that `async_revoke` has
+/// posted. The peer may still have access only if `revoke` returns `driver`; the memory must not be
+/// freed in that case, and a lease that owns it never frees it. Other errors report how the wait
+/// ended.
 ///
 /// **When the peer uses a lease that was revoked**, by a write, a read or an atomic, its request
 /// fails with a remote access error, and its channel breaks. The channel of this side breaks, too,
 /// because a queue pair that has refused an access goes to ERR. The channel detects that with its
 /// next request or receive.
 ///
-/// **The key.** The next lease of the same bytes has a different key, except by
-/// `lease_by::connection`. A window is used for up to 255 leases, each with the next of its 256
-/// keys. Then it is replaced by a new one, which is allocated before the old one is deallocated. A
-/// window that a system call has revoked is not reused. So a key recurs only if the device gives
-/// the number of a deallocated window to a new one.
+/// **The key.** A lease by `lease_by::connection` always has the key of the memory's registration;
+/// each other lease of the same bytes has a new key. A window is used for up to 255 leases, each
+/// with the next of its 256 keys. Then it is replaced by a new one, which is allocated before the
+/// old one is deallocated. A window that a system call has revoked is not reused. So a key recurs
+/// only if the device reuses the number of an earlier window or registration.
 ///
 /// **When the connection ends**, by a failure, by `close` or `renew`, or because its channel is
 /// destroyed, its leases end, too: in ERR the device refuses the peer's requests, and the resources
 /// of the leases are released before the queue pair is destroyed. A lease object may outlive its
-/// connection; revoking it is then a no-op.
+/// connection; revoking it then posts no request.
 ///
 /// **When the peer returns the lease** by `send_with_invalidate`, the completion of the receive
 /// informs the channel: after that `is_open` is false, and `revoke` succeeds immediately. The
@@ -333,9 +334,9 @@ class [[nodiscard]] VERBSPP_CONSUMABLE lease<Rights, void> : public detail::leas
   /// the coroutine when the device has confirmed that the peer has no access. The lease must
   /// outlive the wait. If the queue has no room before the limit, a system call revokes the lease.
   /// The channel is not affected, unless the device has not carried out the request that granted
-  /// the lease: in that case, the channel breaks. A lease by registration or by connection is
-  /// revoked at once, without waiting. If the coroutine is destroyed, the destructor of the lease
-  /// revokes it.
+  /// the lease: in that case, the channel breaks. A lease that is revoked without a request, such
+  /// as one by registration or by connection, is revoked at once. If the coroutine is destroyed,
+  /// the destructor of the lease revokes it.
   /// \errors as `revoke`
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES detail::awaited_revocation
   async_revoke(const wait_limit& limit = detail::default_limit) noexcept;

@@ -28,12 +28,12 @@ namespace verbspp {
 ///     VERBSPP_TRYV(channel.post_send(std::move(greeting)));
 ///
 /// A move-only owner, which may outlive its pool. Dropping it returns the place to the pool. When a
-/// message is passed to a send or a write, its place belongs to that request, and returns to the
-/// pool when the request has finished, failed or been flushed, whether the handle is kept or not.
-/// If the request can't be posted, the message is unchanged. A request that fills memory (a read,
-/// or a receive with its own memory) owns the message in its handle, and returns it with the length
-/// to which it was filled. A message that was default constructed, moved from, or passed to a
-/// request is empty: it has no bytes, and requests with it fail.
+/// message is moved into a send or a write (`post_send`, `async_send`, ...), its place belongs to
+/// that request, and returns to the pool when the request has finished, failed or been flushed,
+/// whether the handle is kept or not. If the request can't be posted, the message is unchanged. A
+/// request that fills memory (a read, or a receive with its own memory) owns the message in its
+/// handle, and returns it with the length to which it was filled. A message that was default
+/// constructed or moved from is empty: it has no bytes, and requests with it fail.
 ///
 /// Thread rule: as for a plain value; messages may move between threads.
 class [[nodiscard]] message {
@@ -64,8 +64,8 @@ class [[nodiscard]] message {
   /// True if it has a place.
   explicit operator bool() const noexcept { return places_ != nullptr; }
 
-  // These functions cannot be called on a temporary message, whose place would return to the pool
-  // before the bytes are used.
+  // `bytes` cannot be called on a temporary message, whose place would return to the pool before
+  // the bytes are used.
 
   /// The bytes of the message: initially the whole place, later as many bytes as were received, or
   /// as `resize` or `assign` has set.

@@ -78,7 +78,8 @@ class pending_request {
   }
   /// Waits for the result. If the limit is reached first, breaks the channel, which ends all of its
   /// requests: otherwise, the program could not reuse the memory.
-  /// \errors as `poll`; `timed_out`; `cancelled` if a stop was requested
+  /// \errors as `poll`; `timed_out`; `cancelled` if a stop was requested, or if the descriptor that
+  /// the channel watches ended the wait; `driver` if the device failed
   VERBSPP_DATA_PATH transport_result<completed_work> wait(
       call_limit limit = call_limit::of_channel()) noexcept {
     return take(limit);
@@ -175,7 +176,7 @@ class scoped_pending : public detail::pending_request {
 };
 
 /// A handle to a request in flight that keeps its memory alive, as returned by the functions that
-/// post a shared buffer, or a message from a pool.
+/// post a shared buffer, or that send or write a message from a pool.
 ///
 /// Like a `pending`, but it need not be kept: dropping it does not wait, since the memory stays
 /// until the device no longer accesses it. If the request fails after that, the error is in the

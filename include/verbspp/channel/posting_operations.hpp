@@ -87,8 +87,8 @@ template <class Operation, class Memory>
                          "registered with access::local_write can be filled")
 
 /// The operations that channels and their scopes post. Each returns a handle to the request. The
-/// memory of a request is given as elements, or as an object. All of the object is sent, written or
-/// filled, and the operation names no elements. A part of a buffer is an object, too
+/// memory of a request is given as elements, or as an object. The request then covers all of the
+/// object, and the operation names no elements. A part of a buffer is an object, too
 /// (`registered_buffer::part`).
 ///
 /// - Memory with a single owner, such as a `registered_buffer`, is moved into the handle, and is

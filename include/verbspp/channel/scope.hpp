@@ -87,8 +87,8 @@ class scope_base {
   scope_base(const scope_base&) = delete;
   scope_base& operator=(const scope_base&) = delete;
   VERBSPP_DATA_PATH ~scope_base() {
-    // Waits only if the program's function has thrown, or an `async_scope` is destroyed before its
-    // requests have finished.
+    // Waits only if the program's function has thrown, or an `async_scope` or `async_stream` is
+    // destroyed before its requests have finished.
     static_cast<void>(finish());
     core_.close_scope(state_);
   }
@@ -152,7 +152,8 @@ class channel_scope : public detail::scope_base, public posting_operations<chann
   /// which `fill` adds the requests. If the queue has no room for all of them, waits for room, at
   /// most until the scope's limit is reached.
   /// \errors as for single requests, with the number of requests that were posted; `invalid_input`
-  /// for more requests than the storage or the send queue can hold
+  /// for more requests than the storage or the send queue can hold; `busy` if `fill` has posted to
+  /// the channel by other means
   template <std::size_t Requests, std::size_t Elements = Requests,
             std::size_t InlineBytes = detail::usual_inline_bytes<Requests>, class Fill>
   [[nodiscard]] VERBSPP_DATA_PATH batch_result post_batch(Fill fill) {

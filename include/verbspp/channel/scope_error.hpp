@@ -11,8 +11,9 @@
 
 namespace verbspp {
 
-/// The failure of a scope: its function's own error, failures of requests that the scope waited
-/// for, or both, kept separate.
+/// The failure of a scope, in separate parts: its function's own error, failures of requests that
+/// the scope waited for, and the number of results that the function of a manual scope did not
+/// take.
 class scope_error {
  public:
   constexpr scope_error() noexcept = default;

@@ -229,8 +229,8 @@ class call_sender {
 }  // namespace detail
 
 /// A sender that calls the function when it is started, and completes when the awaited call that
-/// the function returns has its result. Awaited calls are `async_write` and so on of a channel, and
-/// `inbox::async_wait`.
+/// the function returns has its result. Awaited calls are those that a coroutine can await, such as
+/// `async_write` of a channel, or `inbox::async_wait`.
 ///
 ///     as_sender([&] { return link.async_write({.elements = shared, .remote = theirs}); });
 ///     as_sender([&, mine = std::move(buffer)]() mutable {

@@ -15,8 +15,8 @@
 
 namespace verbspp::detail {
 
-/// The awaitable of `lease::async_revoke`. While the send queue is full, it waits for room, and
-/// then posts the request that revokes the lease.
+/// The awaitable of `lease::async_revoke`. If the send queue is full, or earlier awaited requests
+/// wait for room, it waits, too, before it posts the request that revokes the lease.
 class [[nodiscard]] awaited_revocation : awaited {
  public:
   awaited_revocation(lease_owner& lease, const wait_limit& limit) noexcept

@@ -26,9 +26,10 @@
 
 namespace verbspp::detail {
 
-/// The awaitable for one request. The constructor posts the request if the queue has room;
-/// otherwise, `channel::poll` posts it later. The request keeps its memory alive until it has
-/// finished, except memory that an `async_scope` borrows.
+/// The awaitable for one request. The constructor posts the request, unless the queue is full or
+/// earlier awaited requests wait for room; in that case, `channel::poll` posts it later. The
+/// request keeps its memory alive until it has finished, except memory that an `async_scope`
+/// borrows.
 template <class Operation>
 class [[nodiscard]] awaited_work<Operation, void> : awaited, protected pending_request {
  public:

@@ -178,7 +178,8 @@ class channel_connection {
   /// The event that ends the connection. Empty if the event loop has read no such event, or if
   /// completions may still arrive after it. \pre `has_loop`
   [[nodiscard]] std::optional<wait_end> seen_end() const noexcept;
-  /// The time from which `seen_end` reports a hang-up; the maximum if no hang-up was read.
+  /// The time from which `seen_end` reports the event of the watched descriptor; the maximum if no
+  /// such event was read.
   [[nodiscard]] std::chrono::steady_clock::time_point seen_end_at() const noexcept {
     return watched_ends_at_;
   }

@@ -210,8 +210,8 @@ class channel_core {
 
   // Completions.
 
-  /// Processes the available completions. \returns true if there may be more. A caller has to
-  /// process all of them before it sleeps, since only new completions wake it.
+  /// Processes available completions, at most 16 without a hub. \returns true if there may be more.
+  /// A caller has to process all of them before it sleeps, since only new completions wake it.
   VERBSPP_DATA_PATH bool collect() noexcept {
     if (sends_.needs_care()) [[unlikely]]
       return collect_with_care();
@@ -230,8 +230,8 @@ class channel_core {
     }
     return complete_all(completions, filled);
   }
-  /// As `collect`, but if the only completion is a message for this inbox, sets `place` instead of
-  /// adding the message to the list of the inbox. Defined in inbox_state.hpp.
+  /// As `collect`, but if the only completion is a message for this inbox, may set `place` instead
+  /// of adding the message to the list of the inbox. Defined in inbox_state.hpp.
   bool collect(inbox_state& inbox, std::uint32_t& place) noexcept;
   /// Implements `channel::poll`. A continuation that it calls may destroy the channel.
   void poll() noexcept;
@@ -409,7 +409,8 @@ class channel_core {
   /// which finishes all requests.
   /// \returns the reason in that case; otherwise empty
   [[nodiscard]] std::optional<error> wait_for(request one, call_limit limit) noexcept;
-  /// Waits until the send queue has room for this number of requests.
+  /// Waits until the send queue has room for this number of requests. If something else ends the
+  /// wait, breaks the connection.
   [[nodiscard]] result<void> wait_for_send_room(std::uint32_t wanted, call_limit limit) noexcept;
   /// Waits until the channel has news (see `has_news`), or another event ends the wait. Reaching
   /// the limit does not break the connection.
@@ -458,7 +459,7 @@ class channel_core {
   // Errors.
 
   [[nodiscard]] static error refusal_of_empty(const char* operation) noexcept;
-  /// The error for a call whose timeout expired before it posted anything.
+  /// The error for a call whose limit was reached before it posted anything.
   [[nodiscard]] static error ended_before(const wait_limit& limit) noexcept;
   [[nodiscard]] VERBSPP_DATA_PATH static error refused(const error& cause,
                                                        kept_memory& memory) noexcept {
@@ -549,7 +550,7 @@ class channel_core {
     return rare.assume_error();
   }
 
-  // The following functions are out of line, since they are rarely called.
+  // Most of the following functions are out of line, because they are rarely called.
 
   // Results. These functions take requests by value, because an object whose address is passed to a
   // call cannot stay in registers.

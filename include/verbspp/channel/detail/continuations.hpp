@@ -10,7 +10,8 @@
 
 namespace verbspp::detail {
 
-/// A continuation that waits for something other than a request, such as a message of an inbox.
+/// A continuation that can also wait for something other than a request, such as a message of an
+/// inbox.
 class condition : public continuation {
  public:
   enum class state : std::uint8_t {

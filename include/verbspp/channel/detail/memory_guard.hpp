@@ -28,7 +28,7 @@ class memory_guard {
   /// elements.
   [[nodiscard]] result<void> allocate(std::size_t places, std::uint32_t elements) noexcept;
 
-  /// Records the memory of a request before it is posted.
+  /// Records the memory of a request.
   void note(std::size_t place, const native_elements& elements) noexcept;
   /// Marks the recorded memory as being written by the device: the program must not access it.
   /// \returns false if no memory is recorded

@@ -68,8 +68,8 @@ class pool_places : public memory_keeper {
   }
 
   /// Takes up to `wanted` free places for receives, and calls `function(i, place)` for each. They
-  /// stay linked in this order; the last one is linked to a free place. \returns the number of
-  /// places taken
+  /// stay linked in this order; the last one stays linked to the rest of the free list. \returns
+  /// the number of places taken
   template <class Function>
   [[nodiscard]] VERBSPP_DATA_PATH std::uint32_t take(std::uint32_t wanted,
                                                      Function function) noexcept {
@@ -95,7 +95,7 @@ class pool_places : public memory_keeper {
       destroy();
   }
 
-  /// Returns the place of a receive that has filled none.
+  /// Returns the place of a receive that has not filled it.
   void give_back_unfilled(std::uint32_t place) noexcept {
     record(place).next = place_record::taken;
     give_back(place);

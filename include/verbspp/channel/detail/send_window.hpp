@@ -47,9 +47,9 @@ struct lost_sends {
 /// Requests are numbered in the order in which they are posted, which is also the order in which
 /// they finish. So all requests with numbers below `completed` have finished, whether they are
 /// signaled or not, and no other information is needed for requests that succeed. A failure ends
-/// the connection, so it is enough to record the number of the first failed request. Only two kinds
-/// of requests have a record: those that keep memory, and the last request of each earlier run of a
-/// scope.
+/// the connection, so it is enough to record the number of the first failed request. Three kinds of
+/// requests have a record: those that keep memory, those whose handle was dropped early, and the
+/// last request of each earlier run of a scope.
 class send_window {
  public:
   send_window() noexcept = default;
@@ -184,7 +184,7 @@ class send_window {
   void set_suspect(bool is_suspect) noexcept;
 
   /// Begins a connection.
-  /// \param has_handles true if handles of earlier connections, or inboxes, exist
+  /// \param has_handles true if handles of earlier connections, inboxes or scopes exist
   /// \param has_send_handles true if some of these handles belong to requests in the send queue, so
   /// that failures have to be kept for those handles
   [[nodiscard]] result<void> begin_connection(bool has_handles, bool has_send_handles) noexcept;
