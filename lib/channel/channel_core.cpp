@@ -309,7 +309,7 @@ void channel_core::abandon() noexcept {
   drop_handle();
 }
 
-/// Called when the last handle is dropped.
+/// Called when the last handle is dropped while results are suspect (see `send_window`).
 void channel_core::go_if_unused() noexcept {
   if (is_orphan_) {
     delete this;

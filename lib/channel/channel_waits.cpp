@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The ways in which a channel waits: for room, for requests, for scopes and for news.
+/// The ways in which a channel waits: for room, requests, scopes, messages and news.
 #include "channel/waiting.hpp"
 #include <verbspp/channel/detail/channel_core.hpp>
 #include <verbspp/work/operations.hpp>

@@ -27,15 +27,15 @@ class event_set {
   [[nodiscard]] int descriptor() const noexcept { return events_; }
   /// The eventfd that `wake` makes readable.
   [[nodiscard]] int signal() const noexcept { return signal_; }
-  /// Makes the epoll descriptor readable until the next `take`.
+  /// Makes the epoll descriptor readable until `take` clears the signal.
   void wake() const noexcept { raise(signal_); }
 
   /// Adds a descriptor. \param tag not 0 \returns 0, or the errno
   [[nodiscard]] int add(int descriptor, std::uint32_t events, std::uint64_t tag) noexcept;
   /// Removes a descriptor. A no-op for a negative one.
   void remove(int descriptor) noexcept;
-  /// Clears the signal, and calls `take` with the tag and the events of each ready descriptor, for
-  /// at most 16 descriptors.
+  /// Calls `take` with the tag and the events of up to 16 ready descriptors. If the signal is one
+  /// of them, clears it instead.
   template <class Take>
   void take(Take take) noexcept {
     epoll_event ready[16];

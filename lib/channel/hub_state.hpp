@@ -121,7 +121,8 @@ class [[gnu::visibility("hidden")]] hub_state {
   void detach(hub_member& member, bool is_destroyed) noexcept;
   /// Removes the channel. Its index may be reused once no turn uses that index.
   void leave(hub_member& member) noexcept;
-  /// Holds back the channel's arrivals until `release` is called.
+  /// Holds back the channel's arrivals until `release` is called, or `admit` if the hub has a table
+  /// of clients.
   void hold(const hub_member& member) noexcept;
   /// Ends `hold`, and reports the arrivals that were held back. A no-op if the hub has a table of
   /// clients, which uses `admit` instead.
@@ -213,7 +214,7 @@ class [[gnu::visibility("hidden")]] hub_state {
     bool has_news = false;
     bool is_ready = false;  ///< true if it is in the list of ready rows
     // The flags in `keeps`, which are reasons not to report the channel's arrivals.
-    static constexpr std::uint8_t held = 1;       ///< until `release`
+    static constexpr std::uint8_t held = 1;       ///< until `release` or `admit`
     static constexpr std::uint8_t in_turn = 2;    ///< until `end_turn`
     static constexpr std::uint8_t for_inbox = 4;  ///< keeps messages only, not news
     std::uint8_t keeps = 0;
@@ -312,9 +313,9 @@ class [[gnu::visibility("hidden")]] hub_state {
     }
   };
   /// Processes available completions until the slots are full; without slots, processes all of
-  /// them. A message is stored in the next slot. But if the list of its channel contains earlier
-  /// messages, or the channel's arrivals are held back, the message is appended to that list. A
-  /// thread that will sleep has to process all completions, since only new completions wake it.
+  /// them. A message is stored in the next slot, or appended to the list of its channel: without
+  /// slots, if the list contains earlier messages, or if the row has flags in `keeps`. A thread
+  /// that will sleep has to process all completions, since only new completions wake it.
   template <bool HasSlots>
   [[gnu::always_inline]] inline empty_slots take_completions(empty_slots into) noexcept;
   void take_all_completions() noexcept;
@@ -406,8 +407,8 @@ class [[gnu::visibility("hidden")]] hub_state {
   bool has_loop_ = false;            ///< true once `loop_` is completely set up
   async_listener listener_;          ///< for failures of the device
   std::uint32_t failures_told_ = 0;  ///< `times_heard()` when a poll last returned a failure
-  /// The events other than completions that wake all waiting threads: a call of `wake`, the hang-up
-  /// of a watched descriptor, and the expiry of the timer. The tags are ids of channels, and
+  /// The events other than completions that wake all waiting threads: a call of `wake`, an event on
+  /// a watched descriptor, and the expiry of the timer. The tags are ids of channels, and
   /// `of_timer`.
   event_set events_{};
   bool is_watching_ = false;  ///< true once `events_` had a descriptor; accessed atomically

@@ -142,8 +142,8 @@ result<void> inbox::fill(detail::inbox_state& mine) noexcept {
   return success();
 }
 
-/// Posts receives if that is due. If it fails, `next` returns the error once there are no more
-/// messages.
+/// Posts receives if that is due. If it fails, `next` tries again, and returns the error once there
+/// are neither receives nor messages.
 VERBSPP_DATA_PATH void inbox::refill(detail::inbox_state& mine) noexcept {
   if (mine.is_due()) [[unlikely]]
     static_cast<void>(fill(mine));

@@ -44,7 +44,7 @@ struct [[gnu::visibility("hidden")]] inbox_state {
   std::uint32_t messages = 0;  ///< the number of messages in `arrived`
   std::uint32_t posted = 0;
   inbox_state* next = nullptr;  ///< in the channel's list of inboxes
-  owned<inbox_state> itself{};  ///< if the inbox was destroyed
+  owned<inbox_state> itself{};  ///< null until the inbox is destroyed
   bool is_short = false;        ///< the pool had too few places for the hub's receives
   bool is_shared = false;       ///< the hub posts the receives; depth, refill and batch are unused
 };

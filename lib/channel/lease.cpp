@@ -232,8 +232,8 @@ std::optional<error> take_back(lease_record& record, call_limit limit, bool by_r
   return ended;
 }
 
-/// The records of leases whose memory the device may still access. These records and their memory
-/// are never freed.
+/// The records of leases that keep memory which the device may still access. These records and
+/// their memory are never freed.
 lease_record* all_never_freed = nullptr;
 
 /// Disposes of the record after the lease has ended. \returns true if the program may reuse the
@@ -250,8 +250,8 @@ bool finish(lease_record& record, lease_book* book) noexcept {
   return is_free;
 }
 
-/// The longest time for which the destructor of a lease waits for a bind that is queued behind
-/// other requests. After that, the connection is closed.
+/// The longest time for which the destructor of a lease waits for requests of the lease. After
+/// that, the connection is broken.
 constexpr std::chrono::nanoseconds longest_drop = std::chrono::seconds(1);
 
 std::chrono::nanoseconds limit_of_drop(const lease_record& record) noexcept {

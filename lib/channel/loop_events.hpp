@@ -23,10 +23,11 @@ namespace verbspp::detail {
 
 /// The events for which the program's event loop waits on behalf of the owner of this object, which
 /// is a channel or a hub. They are the completions of a queue, the asynchronous events of its
-/// device, and the events of one descriptor that the owner adds.
+/// device, the events of one descriptor that the owner adds, and calls of `wake`.
 class [[gnu::visibility("hidden")]] loop_events {
  public:
-  /// Creates the descriptor, unless it exists. \pre the queue is waitable
+  /// Creates the descriptor, and adds those of the queue and the device to it, unless that was done
+  /// before. \pre the queue is waitable
   /// \errors `resource_exhausted`
   [[nodiscard]] result<void> open(const completion_queue& queue,
                                   async_listener& listener) noexcept {
@@ -58,7 +59,8 @@ class [[gnu::visibility("hidden")]] loop_events {
   }
   void remove_own(int descriptor) noexcept { set_.remove(descriptor); }
 
-  /// Reads the events that have made the descriptor readable, so that it is no longer readable.
+  /// Reads the events that have made the descriptor readable, except those of the owner's
+  /// descriptor.
   /// \returns true if the owner's descriptor is ready
   /// \errors `driver` if the device no longer exists
   [[nodiscard]] result<bool> take(const completion_queue& queue) noexcept {

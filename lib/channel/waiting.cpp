@@ -104,7 +104,7 @@ result<wait_end> wait_looking(const wait_terms& terms, looking look) noexcept {
       if (*ended == wait_end::file_descriptor && terms.descriptor.what == watch_for::hang_up &&
           has_ended(terms.descriptor))
         return look_on(terms, look);
-      // Completions that arrived just as the limit was reached still count.
+      // Completions that arrived just before this event still count.
       return look() == sight::enough ? wait_end::completions : *ended;
     }
     if (sleeps) {

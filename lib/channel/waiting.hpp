@@ -67,16 +67,16 @@ inline constexpr std::chrono::milliseconds longest_nap{1};
 /// True if the descriptor would end a wait now. \pre the descriptor is open
 [[nodiscard]] bool has_ended(const watched_descriptor& watched) noexcept;
 
-/// Waits until `look` returns `enough`, or another event ends the wait. Whenever a channel waits
-/// for completions, it uses this function. No event that arrives between a call of `look` and a
-/// sleep is lost. The limit, the descriptors and the listener's events end the wait in every mode.
+/// Waits until `look` returns `enough`, or another event ends the wait. No event that arrives
+/// between a call of `look` and a sleep is lost. The limit, the descriptors and the listener's
+/// events end the wait in every mode.
 /// \returns the event that ended the wait: `completions` if `look` has returned `enough`
 /// \errors `invalid_input` if a file descriptor is not open; `driver` if the device no longer
 /// exists; `resource_exhausted` if no file descriptor is left
 [[nodiscard]] result<wait_end> wait_looking(const wait_terms& terms, looking look) noexcept;
 
-/// The time to wait for the asynchronous event that reports a failure, once the failure has flushed
-/// requests.
+/// The time to wait for the asynchronous event that reports a failure, once requests were flushed
+/// or polling has failed.
 inline constexpr std::chrono::milliseconds time_of_events{20};
 
 /// Returns the failure that the device has reported to the listener. That failure is the cause; a
