@@ -48,6 +48,7 @@ namespace verbspp {
 /// `multicast` post to all peers, and wait until all requests have finished, with one limit. Errors
 /// are reported for each peer. An operation on several peers makes two allocations for its handles
 /// and results. A scope makes one, and one more for each operation in it on more than 64 peers.
+/// Connecting a peer at its first use allocates more.
 ///
 /// In a world that connects lazily, a peer is connected by the first of these operations that
 /// includes it. Call `connect` before you use `peers[n]` directly. An operation first posts to the
@@ -107,8 +108,8 @@ class group : public group_operations<group> {
   [[nodiscard]] const channel_hub& hub() const noexcept VERBSPP_LIFETIMEBOUND { return *hub_; }
 
   /// Connects the peers whose channels are prepared. `remotes[n]` is the endpoint of peer n; the
-  /// endpoints of other peers are ignored. If the handshake with a peer fails, its channel breaks,
-  /// and the other peers are connected nevertheless.
+  /// endpoints of other peers are ignored. If the handshake with a peer fails, the other peers are
+  /// connected nevertheless.
   /// \errors those of `channel::handshake`, for the first peer that failed; `invalid_input` if
   /// there are fewer than `size()` endpoints
   [[nodiscard]] group_result<void> handshake(std::span<const endpoint> remotes) noexcept;
@@ -137,11 +138,12 @@ class group : public group_operations<group> {
   /// The number of the peer whose channel has this id; empty if the channel is not a member of the
   /// group.
   [[nodiscard]] std::optional<std::uint32_t> peer_of(channel_id id) noexcept;
-  /// Returns the available arrivals from all peers: messages, if the hub has a pool, and
+  /// Returns the available arrivals of the hub's channels: messages, if the hub has a pool, and
   /// notifications. It also processes the completions that the notifications report, so that their
-  /// handles get their results. Polls the queue once for all peers; never blocks. `peer_of` returns
-  /// the peer of an arrival. An event loop waits for `hub()`, which is an `EventSource`, and then
-  /// calls this.
+  /// handles get their results. Polls the queue once for all peers, and does not wait for arrivals.
+  /// In a world that connects lazily, it also answers connection requests, as `world::serve` does.
+  /// `peer_of` returns the peer of an arrival. An event loop waits for `hub()`, which is an
+  /// `EventSource`, and then calls this.
   /// \returns the slots that were filled, at the beginning of `into`
   /// \errors those of `channel_hub::poll`
   [[nodiscard]] result<std::span<arrival>> poll(std::span<arrival> into) noexcept;

@@ -56,8 +56,7 @@ concept NamesDestinations = detail::because(
     "a multicast by write needs a function that takes a peer's number and returns remote memory of "
     "that peer with access::remote_write");
 
-/// Operations on several peers. Each of them posts its requests to all of the peers before it waits
-/// for any.
+/// Functions that post requests to several peers.
 ///
 ///     peers.post_scatter(peers.all(), [&](std::uint32_t peer) -> result<send_operation> {
 ///       VERBSPP_TRY(part, buffer.gather(peer * block, block));

@@ -43,8 +43,8 @@ class [[nodiscard]] group_pending {
   }
   ~group_pending() = default;
 
-  /// Returns the results if all requests have finished; never blocks. Each call polls only the
-  /// channel of the first request that has not finished.
+  /// Returns the results if all requests have finished; does not wait for them. Each call polls the
+  /// channels in order, up to the first whose request has not finished.
   /// \errors for each peer, those of its request; `invalid_input` if the results were already
   /// retrieved
   [[nodiscard]] std::optional<group_results> poll() noexcept;

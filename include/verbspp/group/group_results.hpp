@@ -82,7 +82,7 @@ class [[nodiscard]] group_results {
   [[nodiscard]] const peer_result& operator[](std::uint32_t place) const noexcept {
     return all_.get()[place];
   }
-  /// Returns one line that lists all failures with their peers.
+  /// Returns one line that lists all failures with their peers, or says that all peers succeeded.
   [[nodiscard]] std::string message() const;
 
  private:

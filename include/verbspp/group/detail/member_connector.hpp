@@ -31,7 +31,8 @@ class member_connector {
   /// \returns the result for each of the listed peers
   [[nodiscard]] virtual group_results connect(group& members, const peer_list& peers,
                                               const wait_limit& limit) noexcept = 0;
-  /// Responds to connection requests that have arrived from peers; never blocks.
+  /// Responds to connection requests that have arrived from peers. Does not wait for requests, but
+  /// may wait up to 200 ms for the data of a new peer.
   virtual void serve(group& members) noexcept = 0;
 
  protected:
