@@ -48,8 +48,8 @@ class host_list {
   [[nodiscard]] static result<host_list> read(const char* path) noexcept;
   /// Creates the list from values that the program passes.
   /// \errors `invalid_input` if there are no hosts, a host has no name or no ranks, a host is
-  /// listed twice, a name has more than 253 characters or contains spaces or brackets, there are
-  /// more than 65,535 ranks, or the port is 0
+  /// listed twice, a name has more than 253 characters or contains spaces, control characters or
+  /// brackets, there are more than 65,535 ranks, or the port is 0
   [[nodiscard]] static result<host_list> from(std::span<const host_entry> hosts,
                                               std::uint16_t port) noexcept;
 

@@ -16,7 +16,7 @@
 namespace verbspp {
 
 /// A bootstrap that uses a list of hosts, which has to be the same for all ranks. The ranks meet
-/// over TCP on the first host. A rank with a different list is refused.
+/// over TCP on the first host. A rank that arrives there with a different list is refused.
 ///
 /// In all other respects, it behaves like a `tcp_bootstrap`.
 class hosts_bootstrap {

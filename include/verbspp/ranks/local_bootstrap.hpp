@@ -32,7 +32,8 @@ class local_bootstrap {
   /// \errors `resource_exhausted`
   [[nodiscard]] result<void> put(std::string_view key, std::span<const std::byte> value) noexcept;
   /// Waits for all ranks (see `Bootstrap`).
-  /// \errors `timed_out` and `cancelled`, with the missing ranks
+  /// \errors `timed_out` and `cancelled`, with the first missing rank, and the number of missing
+  /// ranks
   [[nodiscard]] group_result<void> fence(const wait_limit& limit) noexcept;
   /// Reads a value that a rank has published (see `Bootstrap`).
   /// \errors `not_found`; `invalid_input` if the value is larger than `into`

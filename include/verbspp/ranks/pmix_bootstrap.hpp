@@ -20,7 +20,7 @@ class pmix_session;
 /// A bootstrap that uses PMIx, which cluster launchers such as `mpirun`, `prun` and `srun
 /// --mpi=pmix` support. The library must have been built with PMIx (Meson option `pmix`).
 ///
-/// PMIx reports that a fence was not completed in time, but not which ranks are missing. It cannot
+/// When the limit of a fence is reached, PMIx does not report which ranks are missing. It cannot
 /// continue after some ranks have abandoned a fence, so end the job in that case.
 ///
 /// This object owns the connection between the process and its launcher. Thread rule: as for a

@@ -46,8 +46,8 @@ class tcp_bootstrap {
  public:
   /// Joins the world.
   /// \errors `invalid_input` if the rank, size, name or meeting point is not valid; `busy` if
-  /// another process has joined with this rank, the port of the meeting point is in use, or too
-  /// many other clients have connected to it; `mismatch` if the meeting point belongs to a
+  /// another process has, or had, joined with this rank, the port of the meeting point is in use,
+  /// or too many other clients have connected to it; `mismatch` if the meeting point belongs to a
   /// different world; `not_found` if its host's name has no address; `not_connected` if the
   /// connection to it is lost; `timed_out` and `cancelled` when the limit is reached
   [[nodiscard]] static result<tcp_bootstrap> join(const tcp_launch& launch,
@@ -65,8 +65,9 @@ class tcp_bootstrap {
   /// data for 30 seconds
   [[nodiscard]] result<void> put(std::string_view key, std::span<const std::byte> value) noexcept;
   /// Waits for all ranks (see `Bootstrap`).
-  /// \errors `timed_out` and `cancelled`, with the missing ranks; `not_connected` with a rank that
-  /// has left, or without a rank if the meeting point no longer exists
+  /// \errors `timed_out` and `cancelled`, with the first missing rank and the number of missing
+  /// ranks, unless the meeting point does not report them within a second; `not_connected` with a
+  /// rank that has left, or without a rank if the meeting point no longer exists
   [[nodiscard]] group_result<void> fence(const wait_limit& limit) noexcept;
   /// Reads a value that a rank has published (see `Bootstrap`).
   /// \errors `not_found`; `invalid_input` for a key of more than 64 bytes, or if the value is

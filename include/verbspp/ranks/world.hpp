@@ -80,7 +80,8 @@ class channel_source_of final : public channel_source {
 }  // namespace detail
 
 /// A group of processes or threads that are numbered by ranks, 0 to size - 1. Each rank is
-/// connected to all ranks, including itself.
+/// connected to all ranks, including itself: from the start or, with `join_lazily`, at the first
+/// use.
 ///
 ///     VERBSPP_TRY(launched, tcp_bootstrap::from_environment(30s));
 ///     VERBSPP_TRY(all, world::join(std::move(launched), domain.build_channel(), 30s));
@@ -191,8 +192,8 @@ class world {
   /// The channels to all ranks, by rank. They belong to the world; do not move them out of it.
   /// \pre the world was not moved from
   [[nodiscard]] group& peers() noexcept;
-  /// A readable name for the given rank, which contains its host and its process. It is empty until
-  /// the two ranks begin to connect.
+  /// A readable name for the given rank, which contains its host and its process. In a world that
+  /// was joined lazily, it is empty until the two ranks begin to connect.
   [[nodiscard]] std::string_view name(std::uint32_t rank) const noexcept;
 
   /// Sends this rank's value to all ranks, and returns the values of all ranks, in the order of the
