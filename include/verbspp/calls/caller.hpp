@@ -118,7 +118,8 @@ class awaited_call;
 /// A handle to a call in flight, as returned by `caller::post_call`.
 ///
 /// The answer can be taken only once, by `poll` or `wait`. Destroying the handle ends the call: its
-/// answer is dropped when it arrives. The handle may outlive the caller: the call has then failed.
+/// answer is dropped when it arrives. The handle may outlive the caller: the call has then failed,
+/// unless its answer had arrived before.
 ///
 /// Move-only. Thread rule: one thread at a time for the handle and its caller.
 template <Method Called>
@@ -146,7 +147,7 @@ class [[nodiscard]] pending_call {
   /// True if the handle has a call whose answer was not taken, whether or not the answer has
   /// arrived.
   [[nodiscard]] bool has_call() const noexcept { return static_cast<bool>(core_); }
-  /// Returns the answer if it has arrived; never blocks.
+  /// Returns the answer if it has arrived; does not wait for it.
   /// \errors as `caller::call`; `invalid_input` if the handle is empty
   [[nodiscard]] std::optional<answer> poll() noexcept {
     if (!core_) return answer(no_call());
@@ -191,15 +192,15 @@ class [[nodiscard]] pending_call {
 /// Many calls can be in flight, and their answers may arrive in any order. The limit of a call
 /// applies only to this call: when the limit is reached, the call returns `timed_out`, its late
 /// answer is dropped, and other calls on the same connection continue to work. Requests are copied
-/// into the memory of the caller, so the program may reuse its own memory as soon as `call` or
+/// into the memory of the caller, so the program may change a request as soon as `call` or
 /// `post_call` returns.
 ///
 /// Every call needs two things: a credit, for which the service keeps a receive posted, and a
 /// posted receive of the caller for the answer. So a receive is posted for every message that
 /// arrives. A call that ended early keeps its credit and its receive until its late answer arrives.
 ///
-/// If the connection breaks, all calls fail with the cause. Then open another caller for the next
-/// connection.
+/// If the connection breaks, all calls whose answers have not arrived fail with the cause. Then
+/// open another caller for the next connection.
 ///
 /// A move-only owner. It may be destroyed while calls are in flight: their handles then return
 /// `not_connected`. A caller that was moved from refuses all calls (`invalid_input`). Thread rule:
@@ -209,8 +210,8 @@ class caller {
  public:
   /// Prepares calls over a channel that is not connected yet: posts receives for the answers.
   /// \errors `invalid_input` if the channel's queues are too small, or an option is out of range;
-  /// `not_supported` for a UC channel, or a channel of a hub with a pool; as `message_pool::create`
-  /// and `inbox::open`
+  /// `not_supported` for a UC channel, or a channel of a hub with a pool; `not_connected` if the
+  /// channel is empty; as `message_pool::create` and `inbox::open`
   [[nodiscard]] static result<caller> open(prepared_channel& link,
                                            const caller_options& options = {}) noexcept {
     VERBSPP_TRY(core, detail::caller_core::open(link, options));
@@ -229,8 +230,8 @@ class caller {
 
   /// Takes over the connected channel, and compares the methods with those of the service.
   /// \errors `mismatch` with a text that describes the difference; `not_found` if the service lacks
-  /// a method; `invalid_input` if this is not the channel for which the caller was opened; as
-  /// `call`
+  /// a method; `invalid_input` if this is not the channel for which the caller was opened, or if a
+  /// method lends memory and `message_size` is below 376 bytes at either end; as `call`
   template <Method... Called>
   [[nodiscard]] result<void> start(channel link,
                                    call_limit limit = call_limit::of_channel()) noexcept {
@@ -263,9 +264,9 @@ class caller {
   /// answered, or until the limit is reached. When the call returns, the service has no access, and
   /// the program may use the memory. See `Lendable` for the kinds of memory.
   ///
-  /// A call that lends memory needs a lane, which is a queue pair of its own. If the call ends
-  /// before its answer arrives, its queue pair is destroyed, and the next such call connects
-  /// another one. The connection and other calls are not affected.
+  /// A call that lends memory needs a lane, which is a queue pair of its own, unless the memory has
+  /// 0 bytes. If the call ends before its answer arrives, its queue pair is destroyed, and the next
+  /// such call connects another one. The connection and other calls are not affected.
   /// \errors as `call` and `channel::lease`; `driver` if the device did not revoke the access: the
   /// memory must then not be freed
   template <Method Called, class Memory>

@@ -21,9 +21,10 @@ struct caller_options {
   /// and reused by later calls.
   std::uint32_t lanes = 1;
   /// If `call` lends memory that is not registered with `access::window_bind`, and that has at most
-  /// this many bytes, the memory is copied; larger memory is registered for the time of the call. 0
-  /// copies nothing. Each lane allocates a buffer of this size when it is first needed. On
-  /// softverbs, copying takes less time than registering up to 1 MiB.
+  /// this many bytes, the memory is copied; larger memory is registered for the time of the call.
+  /// With 0, or on a device without memory windows, nothing is copied. Each lane allocates a buffer
+  /// of this size when it is first needed. On softverbs, copying takes less time than registering
+  /// up to 1 MiB.
   std::uint32_t copied_size = 65'536;
   /// True to measure the durations of calls, for `caller::durations`. This reads the clock twice
   /// for each call, and needs 1,280 bytes for each method.

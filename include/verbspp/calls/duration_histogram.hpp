@@ -12,7 +12,8 @@
 namespace verbspp {
 
 /// A histogram of durations, which counts the durations in ranges. From 4 ns on, a range ends at
-/// most a quarter above its beginning, so a quantile is at most a quarter too long there.
+/// most a quarter above its beginning, so a quantile is at most a quarter too long there, except in
+/// the last range.
 ///
 /// A plain value of 1,280 bytes.
 class duration_histogram {
@@ -39,7 +40,7 @@ class duration_histogram {
   /// The number of all durations.
   [[nodiscard]] std::uint64_t count() const noexcept;
   /// Returns a duration below which at least this share of all durations lies: the end of a range.
-  /// 0 if there are no durations.
+  /// Durations beyond the last range count as if they ended with it. 0 if there are no durations.
   /// \param share 0 to 1; for example 0.99 for the 99th percentile
   [[nodiscard]] std::chrono::nanoseconds quantile(double share) const noexcept;
 

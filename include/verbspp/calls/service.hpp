@@ -103,9 +103,9 @@ class [[nodiscard]] received_call {
   }
 
   /// Sends the answer. Does not wait.
-  /// \errors `invalid_input` if the call was answered already, or if the answer is larger than both
-  /// ends accept. If the answer is too large, the call is still open, but its request may have been
-  /// overwritten
+  /// \errors `invalid_input` if the call was answered already, or if the answer is larger than
+  /// either end accepts. If the answer is too large, the call is still open, but its request may
+  /// have been overwritten
   template <class Answer = typename Called::answer>
     requires(!std::is_void_v<Answer> && std::is_same_v<Answer, typename Called::answer>)
   result<void> answer(typename detail::value_to_send<Answer>::type value) noexcept {
@@ -230,7 +230,7 @@ template <Method Called, class Function>
 ///     VERBSPP_TRYV(serving.serve(stop));
 ///
 /// A service has a hub, and memory for `clients` times `in_flight` calls. It has a receive for
-/// every call that a client may send, so the calls of one client never delay those of another. A
+/// every call that a client may send, so no client uses up the receives for the calls of another. A
 /// client that has `in_flight` unanswered calls waits for an answer before it sends the next call.
 ///
 /// A client is removed when its channel breaks, or when it violates the protocol. The answers to
