@@ -47,7 +47,7 @@ struct [[gnu::visibility("hidden")]] hub_member {
       take(completions_.get()[first_ & mask_]);
   }
 
-  /// Returns true once after each event on the descriptor that the channel watches.
+  /// True if the descriptor that the channel watches has had an event since the last call.
   [[nodiscard]] bool take_hang_up() noexcept {
     return __atomic_exchange_n(&is_hung_up_, false, __ATOMIC_RELAXED);
   }

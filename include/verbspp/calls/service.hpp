@@ -279,8 +279,8 @@ class service {
     if (!core_) return moved_from("service::serve");
     return core_->serve(until);
   }
-  /// Executes calls that have arrived, in at most as many turns as there are clients; never blocks,
-  /// unless a handler does.
+  /// Executes calls that have arrived, in at most as many turns as there are clients; does not wait
+  /// for calls.
   /// \errors as `channel_hub::poll`
   [[nodiscard]] result<void> poll() {
     if (!core_) return moved_from("service::poll");

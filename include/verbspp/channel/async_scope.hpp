@@ -68,9 +68,9 @@ class [[nodiscard]] awaited_scope : awaited {
 ///     ...
 ///     VERBSPP_CO_TRYV(co_await scope.async_finish());
 ///
-/// The scope has the same awaited calls as a channel, but their elements are borrowed. The
-/// functions `post_write` and so on never wait: if the queue is full, they fail (`would_block`).
-/// Their handles need not be kept.
+/// The scope has the awaited calls of a channel that take an operation, but their elements are
+/// borrowed. The functions `post_write` and so on never wait: if the queue is full, they fail
+/// (`would_block`). Their handles need not be kept.
 ///
 /// If the coroutine is destroyed, so is the scope: this blocks the thread until the requests have
 /// finished, at most for the channel's default limit, after which the channel breaks. That is the

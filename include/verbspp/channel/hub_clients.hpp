@@ -190,7 +190,7 @@ class hub_clients {
     VERBSPP_TRY(taken, detail::hub_turn::wait(hub_.state_, limit));
     return turn(std::move(taken), table_);
   }
-  /// As `wait`, but never blocks: returns an empty value if no client has arrivals.
+  /// As `wait`, but does not wait for arrivals: returns an empty value if no client has any.
   /// \errors as `channel_hub::poll`
   [[nodiscard]] result<std::optional<turn>> poll() noexcept {
     if (table_ == nullptr) return refusal("the table was moved from");

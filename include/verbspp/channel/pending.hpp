@@ -125,7 +125,7 @@ class pending_request {
   void leave_with(kept_memory memory) noexcept;
 
  private:
-  // The handle's address never escapes, so the compiler can keep it in registers.
+  // Only rare calls get the handle's address, so the compiler can usually keep it in registers.
   channel_core* core_ = nullptr;  ///< null: no request
   request request_{};
 };

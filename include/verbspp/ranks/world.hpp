@@ -225,7 +225,7 @@ class world {
     return theirs;
   }
 
-  /// Returns when all ranks, or all ranks in the list, have called this function.
+  /// Waits until all ranks, or all ranks in the list, have called this function.
   /// \errors Each failed rank has its own error: `timed_out` or `cancelled` if it had not arrived
   /// when the limit was reached. A rank that is lost before the limit has the error that broke the
   /// connection to it, or an error of the kind that other ranks have reported; ranks that aborted
@@ -238,8 +238,9 @@ class world {
   group_results barrier(const peer_list& ranks, const wait_limit& limit,
                         barrier_kind kind = barrier_kind::by_size) noexcept;
   /// A barrier inside a scope of `peers()`. This rank takes part only after all requests that were
-  /// posted through the scope have finished, within the scope's limit. When the barrier returns,
-  /// all data that other ranks wrote through their scopes before the barrier has therefore arrived.
+  /// posted through the scope have finished, within the scope's limit. When the barrier has
+  /// succeeded, all data that other ranks wrote through their scopes before the barrier has
+  /// therefore arrived.
   /// \errors as for the barriers above; if a request of the scope has failed, the error of that
   /// request, with its peer. In that case, this rank does not take part, and notifies the others.
   group_results barrier(group_scope& behind, const wait_limit& limit,
