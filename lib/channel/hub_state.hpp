@@ -117,7 +117,7 @@ class [[gnu::visibility("hidden")]] hub_state {
   /// at which the queue pair entered ERR. With a pool, continues until a short time after
   /// `stopped_at`, because completions of shared receives may arrive late.
   void take_all(std::chrono::steady_clock::time_point stopped_at) noexcept;
-  /// Removes the queue pair of the channel, and drops the messages that were received through it.
+  /// Removes the queue pair of the channel, and drops the messages that are in its row.
   void detach(hub_member& member, bool is_destroyed) noexcept;
   /// Removes the channel. Its index may be reused once no turn uses that index.
   void leave(hub_member& member) noexcept;

@@ -265,7 +265,7 @@ class caller {
   /// the program may use the memory. See `Lendable` for the kinds of memory.
   ///
   /// A call that lends memory needs a lane, which is a queue pair of its own, unless the memory has
-  /// 0 bytes. If the call ends before its answer arrives, its queue pair is destroyed, and the next
+  /// 0 bytes. If the call ends before its answer arrives, its queue pair is destroyed, and a later
   /// such call connects another one. The connection and other calls are not affected.
   /// \errors as `call` and `channel::lease`; `driver` if the device did not revoke the access: the
   /// memory must then not be freed

@@ -229,9 +229,10 @@ template <Method Called, class Function>
 ///     ... on each thread
 ///     VERBSPP_TRYV(serving.serve(stop));
 ///
-/// A service has a hub, and memory for `clients` times `in_flight` calls. It has a receive for
-/// every call that a client may send, so no client uses up the receives for the calls of another. A
-/// client that has `in_flight` unanswered calls waits for an answer before it sends the next call.
+/// A service has a hub, and memory that grows with `clients` times `in_flight`. It has a receive
+/// for every call that a client may send, so no client uses up the receives for the calls of
+/// another. A client that has `in_flight` unanswered calls waits for an answer before it sends the
+/// next call.
 ///
 /// A client is removed when its channel breaks, or when it violates the protocol. The answers to
 /// its open calls are then dropped.

@@ -116,10 +116,10 @@ class core_owner {
 ///     VERBSPP_TRY(channel, std::move(prepared).handshake(remote));
 ///     VERBSPP_TRYV(channel.send({.elements = buffer.gather().value()}));
 ///
-/// It has three ways to post requests. The functions `post_send`, `post_write` and so on return a
+/// It has four ways to post requests. The functions `post_send`, `post_write` and so on return a
 /// handle, a `pending`. `scope` returns when all requests that its function has posted have
 /// finished. `send`, `receive`, `write`, `read`, `compare_and_swap` and `fetch_and_add` post one
-/// request and wait for it.
+/// request and wait for it. `async_send` and so on do the same in a coroutine.
 ///
 /// Every wait has a limit, its own or the channel's default limit. If a request does not finish
 /// within the limit, the channel breaks: its queue pair goes to ERR, all outstanding requests are

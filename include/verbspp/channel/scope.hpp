@@ -104,8 +104,8 @@ class scope_base {
     }
     return ended;
   }
-  /// The failures to report if the program's function has succeeded; empty if all requests have
-  /// succeeded, too.
+  /// Waits for all requests. \returns the failures to report if the program's function has
+  /// succeeded; empty if there are none
   [[nodiscard]] VERBSPP_DATA_PATH std::optional<scope_error> failure(bool is_manual) noexcept {
     const std::optional<error> ended = finish();
     const std::uint32_t left = is_manual ? state_.left() : 0;
@@ -113,7 +113,7 @@ class scope_base {
       return std::nullopt;
     return describe(ended, left);
   }
-  /// The failures to report if the program's function has returned an error.
+  /// As `failure`, if the program's function has returned an error.
   [[nodiscard]] scope_error failure_besides(const error& own, bool is_manual) noexcept {
     scope_error all = failure(is_manual).value_or(scope_error());
     all.add_own(own);

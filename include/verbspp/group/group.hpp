@@ -139,11 +139,11 @@ class group : public group_operations<group> {
   /// group.
   [[nodiscard]] std::optional<std::uint32_t> peer_of(channel_id id) noexcept;
   /// Returns the available arrivals of the hub's channels: messages, if the hub has a pool, and
-  /// notifications. It also processes the completions that the notifications report, so that their
-  /// handles get their results. Polls the queue once for all peers, and does not wait for arrivals.
-  /// In a world that connects lazily, it also answers connection requests, as `world::serve` does.
-  /// `peer_of` returns the peer of an arrival. An event loop waits for `hub()`, which is an
-  /// `EventSource`, and then calls this.
+  /// notifications. It also processes the completions that the notifications report, so that the
+  /// handles of the requests have their results. Polls the queue once for all peers, and does not
+  /// wait for arrivals. In a world that connects lazily, it also answers connection requests, as
+  /// `world::serve` does. `peer_of` returns the peer of an arrival. An event loop waits for
+  /// `hub()`, which is an `EventSource`, and then calls this.
   /// \returns the slots that were filled, at the beginning of `into`
   /// \errors those of `channel_hub::poll`
   [[nodiscard]] result<std::span<arrival>> poll(std::span<arrival> into) noexcept;

@@ -57,7 +57,8 @@ class [[nodiscard]] group_pending {
   /// The number of peers.
   [[nodiscard]] std::uint32_t size() const noexcept { return size_; }
 
-  /// Used by the library only: creates a handle with room for the requests to these peers.
+  /// Used by the library only: creates a handle with room for the requests to these peers, whose
+  /// numbers have to be below `end`.
   [[nodiscard]] static result<group_pending> reserve(const peer_list& peers,
                                                      std::uint32_t end) noexcept;
   /// Used by the library only.

@@ -5,7 +5,8 @@
 /// A lane belongs to one call at a time. If that call ends before its answer arrives, the caller
 /// destroys its end of the lane, which ends the service's access. The connection of the messages
 /// and calls on other lanes are not affected. Without lanes, an access to a revoked lease would
-/// break the connection of the messages. The next call that lends memory connects another lane.
+/// break the connection of the messages. A later call that lends memory connects another lane, if
+/// none is idle.
 #pragma once
 
 #include <verbspp/base/detail/brief_lock.hpp>

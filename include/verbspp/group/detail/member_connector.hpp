@@ -26,8 +26,8 @@ class member_connector {
   /// True if this peer still has to be connected. False for numbers outside the world, and for
   /// numbers to which the program has assigned a channel of its own.
   [[nodiscard]] virtual bool is_due(const group& members, std::uint32_t peer) const noexcept = 0;
-  /// Connects those of the listed peers that still have to be connected. Puts each channel into the
-  /// group once both of its ends are connected.
+  /// Connects those of the listed peers that still have to be connected, and puts their channels
+  /// into the group.
   /// \returns the result for each of the listed peers
   [[nodiscard]] virtual group_results connect(group& members, const peer_list& peers,
                                               const wait_limit& limit) noexcept = 0;
