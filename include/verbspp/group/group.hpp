@@ -42,13 +42,13 @@ namespace verbspp {
 ///     VERBSPP_TRYV(peers.multicast(peers.all(), {.elements = news}));
 ///
 /// `peers[n]` is an ordinary channel. If it breaks, the other channels are not affected. Operations
-/// on several peers come in the same three forms as the operations of a channel: `post_scatter`,
-/// `post_gather` and `post_multicast` return a handle, a `group_pending`; `scope` returns when all
-/// requests that its function has posted, to any peer, have finished; and `scatter`, `gather` and
-/// `multicast` post to all peers, and wait until all requests have finished, with one limit. Errors
-/// are reported for each peer. An operation on several peers makes two allocations for its handles
-/// and results. A scope makes one, and one more for each operation in it on more than 64 peers.
-/// Connecting a peer at its first use allocates more.
+/// on several peers come in three forms: `post_scatter`, `post_gather` and `post_multicast` return
+/// a handle, a `group_pending`; `scope` returns when all requests that its function has posted, to
+/// any peer, have finished; and `scatter`, `gather` and `multicast` post to all peers, and wait
+/// until all requests have finished, with one limit. Errors are reported for each peer. An
+/// operation on several peers makes two allocations for its handles and results. A scope makes one,
+/// and one more for each operation in it on more than 64 peers. Connecting a peer at its first use
+/// allocates more.
 ///
 /// In a world that connects lazily, a peer is connected by the first of these operations that
 /// includes it. Call `connect` before you use `peers[n]` directly. An operation first posts to the
