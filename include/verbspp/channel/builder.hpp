@@ -79,7 +79,7 @@ class channel_builder : public queue_pair_parameters<channel_builder, Transport,
   /// `resource_exhausted` if the hub has its maximum number of channels; `invalid_input` if the
   /// hub's completion queue has no room for this channel's requests, if the hub belongs to another
   /// protection domain, if the hub only spins but the channel is to sleep, or if the hub had been
-  /// moved from when it was passed to the builder
+  /// moved from when it was passed to the builder; `driver` if the hub's completion queue is broken
   [[nodiscard]] result<prepared_channel> build() const noexcept {
     static_assert(
         !Given.contains(queue_pair_parameter::shared_receive_queue),

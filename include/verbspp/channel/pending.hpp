@@ -132,7 +132,8 @@ class pending_request {
 
 }  // namespace detail
 
-/// A handle to a request in flight, as returned by the functions that post to a channel.
+/// A handle to a request in flight, as returned by the functions that post to a channel if the
+/// memory is given as elements.
 ///
 /// The result is taken once, by `poll` or `wait`. Asking again is an error (`invalid_input`), and
 /// so is asking a handle that was moved from or default constructed.
