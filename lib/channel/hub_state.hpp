@@ -281,8 +281,8 @@ class [[gnu::visibility("hidden")]] hub_state {
   [[nodiscard]] result<found> poll_with(Find find, bool takes_events = true) noexcept;
   [[nodiscard, gnu::noinline]] result<std::span<arrival>> wait_longer(std::span<arrival> into,
                                                                       call_limit limit) noexcept;
-  /// Wakes waiting threads and event loops, because there are arrivals for which no completion will
-  /// wake them.
+  /// Wakes waiting threads and event loops, because there are arrivals or calls for which no
+  /// completion will wake them.
   void wake_waiting() noexcept;
   /// Wakes other threads for the arrivals that are left, and makes the calls that were handed over.
   void do_more() noexcept {

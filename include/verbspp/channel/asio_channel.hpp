@@ -141,7 +141,8 @@ class asio_channel_state : public list_links,
       wake();
     }
   }
-  /// Makes the executor poll the channel, and begin the next wait for events.
+  /// Makes the executor poll the channel, and begin the next wait for events. A no-op if there are
+  /// no operations, and no wait.
   void wake() {
     if (!has_operations() && !is_asleep_) return;
     if (std::exchange(is_waking_, true)) return;
@@ -448,9 +449,9 @@ class asio_channel {
 
   [[nodiscard]] executor_type get_executor() const noexcept { return state_->executor; }
   /// The channel, for its other functions. Use the reference only in the current handler, and call
-  /// `link` again in the next one. Each call makes the executor poll the channel after the handler,
-  /// because a blocking function of the channel may consume the event that the executor is waiting
-  /// for.
+  /// `link` again in the next one. While operations wait, each call makes the executor poll the
+  /// channel after the handler, because a blocking function of the channel may consume the event
+  /// that the executor is waiting for.
   [[nodiscard]] channel& link() {
     state_->wake();
     return state_->link;

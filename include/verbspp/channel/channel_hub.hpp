@@ -137,9 +137,9 @@ class channel_hub {
   /// that a channel watches, or a failure. -1 if the hub only spins or was moved from, or if the
   /// descriptor cannot be created.
   ///
-  /// The descriptor is created at the first call, and uses two descriptors of the process. Several
-  /// threads may each run an event loop with it. Each arrival goes to one thread; other threads may
-  /// wake and find no arrival. Other threads may block in `wait` at the same time.
+  /// The descriptor is created when it is first needed, and uses two descriptors of the process.
+  /// Several threads may each run an event loop with it. Each arrival goes to one thread; other
+  /// threads may wake and find no arrival. Other threads may block in `wait` at the same time.
   [[nodiscard]] int file_descriptor() const noexcept;
   /// Arms the descriptor, so that it becomes readable at the next event. Earlier notifications are
   /// discarded.

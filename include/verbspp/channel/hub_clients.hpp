@@ -34,12 +34,12 @@ namespace verbspp {
 ///     while (std::optional<message> request = client.next())
 ///       client.link().post_send(...), client.data()
 ///
-/// The hub holds back the arrivals of a channel, in order, until `add` is called. Then the client
-/// gets its first turn, even if it has no messages. Later it gets a turn whenever it has messages
-/// or completions, its channel has failed, or `channel_hub::wake` was called for it. While a thread
-/// has a client's turn, other threads get other clients; so the messages of a client stay in order,
-/// and its channel and data need no lock.
-/// Clients take turns in rotation, so a client that sends many messages does not delay the others.
+/// The hub holds back the arrivals of a channel until `add` is called, and keeps their order. Then
+/// the client gets its first turn, even if it has no messages. Later it gets a turn whenever it has
+/// messages or completions, its channel has failed, or `channel_hub::wake` was called for it. While
+/// a thread has a client's turn, other threads get other clients; so the messages of a client stay
+/// in order, and its channel and data need no lock. Clients take turns in rotation, so a client
+/// that sends many messages does not delay the others.
 ///
 /// If the channel of a client is broken, closed or empty at the end of its turn, the client is
 /// removed.

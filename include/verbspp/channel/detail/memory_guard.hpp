@@ -15,9 +15,9 @@ namespace verbspp::detail {
 ///
 /// It releases the memory that finished requests have kept, unless a queue pair could not be
 /// destroyed. Under AddressSanitizer or Valgrind, it also marks the memory that the program must
-/// not access. For this purpose, there is a place for each request that can be outstanding, which
-/// records the ranges of memory that the request uses. Without these tools `is_active` is false,
-/// and the guard allocates nothing.
+/// not access, or must not write to. For this purpose, there is a place for each request that can
+/// be outstanding, which records the ranges of memory that the request uses. Without these tools
+/// `is_active` is false, and the guard allocates nothing.
 class memory_guard {
  public:
   /// Detects AddressSanitizer and Valgrind.

@@ -22,7 +22,7 @@
 namespace verbspp::detail {
 
 /// The record of one place in a pool. The owner of the place accesses it without a lock; the pool
-/// accesses it, with its lock, while the place is free.
+/// accesses it while the place is free, with its lock if there are several threads.
 struct alignas(32) place_record {
   // Values of `next` that are not indexes of places.
   static constexpr std::uint32_t end_of_list = UINT32_MAX;
