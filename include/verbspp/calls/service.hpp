@@ -204,8 +204,8 @@ struct handling {
 /// The first answers at once; an error that it returns refuses the call. The second may store the
 /// call, and answer it later. Several threads may call a handler at the same time if several
 /// threads serve. Calls of one client are passed to handlers one after the other, in order. If a
-/// handler throws an exception, the call is refused, and `service::serve` or `service::poll` throws
-/// the exception to its caller.
+/// handler throws an exception, the call is refused, unless the handler has stored it, and
+/// `service::serve` or `service::poll` throws the exception to its caller.
 template <Method Called, class Function>
   requires(detail::because(detail::AnswersLater<std::decay_t<Function>, Called> ||
                                detail::AnswersAtOnce<std::decay_t<Function>, Called>,

@@ -121,7 +121,7 @@ class VERBSPP_VIEW kept_elements {
 };
 
 // The operations for awaited calls. They have the same members as the operations in
-// work/operations.hpp, except that the request keeps their memory alive.
+// work/operations.hpp, but their memory is kept alive by the request.
 
 /// A `send_operation` whose memory the request keeps alive.
 struct async_send_operation {

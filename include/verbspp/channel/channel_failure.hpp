@@ -15,7 +15,7 @@ namespace verbspp {
 /// The state of a channel.
 enum class channel_state : std::uint8_t {
   empty,      ///< default constructed, or moved from
-  prepared,   ///< has an endpoint, and accepts receive requests
+  prepared,   ///< before the handshake; has an endpoint for the peer
   connected,  ///< after the handshake
   broken,     ///< after a failure, see `failure`; `renew` prepares a new connection
   closed,     ///< after `close`; `renew` prepares a new connection

@@ -114,8 +114,8 @@ class channel_hub {
   ///     VERBSPP_TRYV(hub.poll());
   ///
   /// The messages of a channel that has an inbox go to the inbox. Other messages stay in the hub
-  /// until `poll` is called with slots. A continuation may destroy the hub or its channels. Thread
-  /// rule: no other thread may use a channel of the hub during the call.
+  /// until `wait`, or `poll` with slots, is called. A continuation may destroy the hub or its
+  /// channels. Thread rule: no other thread may use a channel of the hub during the call.
   /// \errors as `poll` with slots; `invalid_input` if the hub has a table (`hub_clients`)
   [[nodiscard]] result<void> poll() const noexcept;
   /// As `poll` with slots, but waits for at least one arrival. A failure of the device, of the

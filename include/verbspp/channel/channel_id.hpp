@@ -9,10 +9,11 @@ namespace verbspp {
 
 /// Identifies a channel in its hub. Each `arrival` contains the id of its channel.
 ///
-/// Indexes are small and dense, below the hub's maximum number of channels. An index is reused when
-/// its channel has left the hub; the generation distinguishes the channels that had the same index.
-/// So a program can keep its data about channels in a plain array, together with their ids: if the
-/// id in an entry differs from the id in an arrival, the entry belongs to an earlier channel.
+/// Indexes are small and dense, below the hub's maximum number of channels. An index may be reused
+/// when its channel has left the hub; the generation distinguishes the channels that had the same
+/// index. So a program can keep its data about channels in a plain array, together with their ids:
+/// if the id in an entry differs from the id in an arrival, the entry belongs to an earlier
+/// channel.
 struct channel_id {
   std::uint32_t index = 0;
   std::uint32_t generation = 0;  ///< 0 if the channel is in no hub

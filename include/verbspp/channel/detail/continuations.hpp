@@ -16,7 +16,7 @@ class condition : public continuation {
  public:
   enum class state : std::uint8_t {
     met,
-    unmet,         ///< may be met by a completion
+    unmet,         ///< may be met by a completion, or by another event that wakes the thread
     unmet_so_far,  ///< may be met by an event that wakes no thread: check again soon
   };
   using test = state (*)(condition& self) noexcept;

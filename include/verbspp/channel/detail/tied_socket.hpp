@@ -7,8 +7,8 @@ namespace verbspp::detail {
 
 struct tied_channels;
 
-/// A duplicate of the socket over which a channel was connected. The peer's channel may watch the
-/// other end of that socket. Destroying this object closes the duplicate, but does not shut the
+/// A duplicate of the socket over which a channel was connected. The peer's channel usually watches
+/// the other end of that socket. Destroying this object closes the duplicate, but does not shut the
 /// socket down.
 class tied_socket {
  public:
