@@ -16,8 +16,8 @@ namespace verbspp {
 /// A pool of registered places, all of one size, for messages that are to be sent or received.
 ///
 /// The program takes a place as a `message`, and passes it to a request. The place then returns to
-/// the pool automatically, on any thread, so no place is lost, unless a queue pair cannot be
-/// destroyed. Taking and returning places does not allocate memory, and uses no atomic operations
+/// the pool automatically, on any thread, so no place is lost, unless the device does not release
+/// its memory. Taking and returning places does not allocate memory, and uses no atomic operations
 /// while the process has only one thread.
 ///
 /// A shared handle, which is cheap to copy. The places and the protection domain exist until the

@@ -122,7 +122,7 @@ class [[nodiscard]] awaited_work<Operation, void> : awaited, protected pending_r
   static constexpr bool is_filling = is_receive || std::is_same_v<Operation, read_operation> ||
                                      std::is_same_v<Operation, compare_and_swap_operation> ||
                                      std::is_same_v<Operation, fetch_and_add_operation>;
-  /// A request that has not been posted yet, because the queue was full.
+  /// A request that waits for room in the queue, and has not been posted yet.
   struct delayed {
     delayed(const Operation& of, const kept_memory& kept) noexcept : operation(of), memory(kept) {}
     Operation operation;

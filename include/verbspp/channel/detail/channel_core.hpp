@@ -351,7 +351,8 @@ class channel_core {
     if (member_) pass_alarm();
   }
   /// Calls the continuations of requests that have finished, and of conditions that are met. If
-  /// thousands are due, leaves some of them to the next call. This may destroy the channel.
+  /// more than 1,024 are due, may leave some of them to the next call. This may destroy the
+  /// channel.
   void run_continuations() noexcept;
   /// The root of the channel's failure; empty if the channel has not failed.
   [[nodiscard]] std::optional<error> root_of_failure() const noexcept {
