@@ -80,7 +80,7 @@ result<void> event_loop::make_room() noexcept {
   return success();
 }
 
-/// Moves the sources that may have work to the list of due sources.
+/// Moves the sources that may have work, or whose limit has passed, to the list of due sources.
 void event_loop::take_due() noexcept {
   const auto now = std::chrono::steady_clock::now();
   const pollfd* entry = entries_.get();
@@ -93,8 +93,8 @@ void event_loop::take_due() noexcept {
   }
 }
 
-/// Resumes the coroutines of the due sources. A coroutine may wait again, or destroy other
-/// coroutines.
+/// Resumes the coroutine of each due source whose wait has ended, and lets the other sources wait
+/// again. A resumed coroutine may start another wait, or destroy other coroutines.
 /// \returns true if a source was due
 bool event_loop::resume_due() noexcept {
   bool was_one = false;

@@ -26,7 +26,8 @@ int make_nonblocking(int file_descriptor) noexcept {
 
 namespace {
 
-/// The maximum number of file descriptors that a thread watches while a stop request can wake it.
+/// The maximum number of file descriptors, without the eventfd, that a thread watches while a stop
+/// request can wake it.
 constexpr std::size_t most_with_callback = 5;
 
 /// The eventfd through which a stop request wakes a thread.

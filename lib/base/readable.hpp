@@ -22,7 +22,8 @@ inline constexpr const char* device_is_gone =
 /// Fails if `seen`, the result of polling a device's event descriptor, shows that the descriptor no
 /// longer works.
 [[nodiscard]] result<void> check_alive(const pollfd& seen, const char* operation) noexcept;
-/// Waits until one event descriptor is readable, and then checks it with `check_alive`.
+/// Waits until one event descriptor is readable, and checks it with `check_alive`. Returns false if
+/// the limit expires first.
 [[nodiscard]] result<bool> wait_readable(int file_descriptor, const wait_limit& until,
                                          const char* operation) noexcept;
 

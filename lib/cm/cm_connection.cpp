@@ -19,7 +19,7 @@ result<void> cm_connection::disconnect() noexcept {
     return not_there("rdma_disconnect", state_);
   if (state_ != cm_state::connected) return success();
   state_ = cm_state::disconnected;
-  // This fails only if the peer has already disconnected.
+  // A failure is ignored, because it usually means that the connection has already ended.
   static_cast<void>(id_.disconnect());
   return success();
 }

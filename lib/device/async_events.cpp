@@ -93,8 +93,8 @@ result<std::optional<async_event>> async_events::read(bool is_kept) noexcept {
     tell(event, source);
     if (is_kept) keep(event);
   }
-  // The element that the event concerns cannot be destroyed before this acknowledgement. So the
-  // event is already among the kept ones when `forget` is called for the element.
+  // The element that the event concerns cannot be destroyed before this acknowledgement. So
+  // `forget`, which is called after the destruction, finds the event if it was kept.
   ibv_ack_async_event(&source);
   return std::optional(event);
 }

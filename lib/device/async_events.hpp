@@ -21,8 +21,8 @@ namespace verbspp::detail {
 /// Distributes the asynchronous events of a context to the program and to listeners.
 ///
 /// Each event is read, copied and acknowledged by the first thread that polls, which passes the
-/// copy to the listeners. Unless that thread is reading for the program, the copy is also queued
-/// until the program asks for it. So destroying an object never waits for the program.
+/// copy to the listeners. Unless that thread is reading for the program, it also queues the copy
+/// for the program. So destroying an object never waits for the program.
 struct [[gnu::visibility("hidden")]] async_events {
   explicit async_events(ibv_context* source) noexcept : native(source) {}
   async_events(const async_events&) = delete;
@@ -39,7 +39,8 @@ struct [[gnu::visibility("hidden")]] async_events {
   /// block.
   [[nodiscard]] result<void> collect() noexcept;
   void forget(async_event_element element, std::uint64_t id) noexcept;
-  /// A descriptor that is readable while there are events to read or events that were kept.
+  /// A descriptor that is readable while there are events to read or events that were kept. If no
+  /// such descriptor can be created, this is the device's own descriptor.
   [[nodiscard]] int descriptor() noexcept;
   /// The device's own descriptor, which is readable while there are events to read; -1 if reading
   /// could block.
@@ -71,8 +72,8 @@ struct [[gnu::visibility("hidden")]] async_events {
   [[nodiscard]] std::optional<async_event> heard_by(const async_listener& listener) noexcept;
 
   ibv_context* native;
-  /// True for a borrowed context, whose descriptor may be in blocking mode. A context that was
-  /// taken over is in non-blocking mode.
+  /// True for a borrowed context, whose descriptor may be in blocking mode. The descriptor of an
+  /// owned context is in non-blocking mode.
   bool is_borrowed = true;
 
  private:

@@ -53,7 +53,7 @@ std::uint32_t interface_of(const gid& address, std::uint32_t wanted,
 }
 
 /// Returns the GID index of the route's source address, with RoCE v2 if the table has such an
-/// entry. Empty if the table does not contain the address.
+/// entry. Empty if the table has no RoCE entry for the address on the route's interface.
 std::optional<gid_index> index_of(const ip_route& way, const gid_table& table) noexcept {
   std::optional<gid_index> found;
   for (const gid_entry& each : table.entries()) {
@@ -65,8 +65,8 @@ std::optional<gid_index> index_of(const ip_route& way, const gid_table& table) n
   return found;
 }
 
-/// Finds the active port of this device that has the route's source address; empty if there is
-/// none.
+/// Finds the first active Ethernet port of this device that has the route's source address; empty
+/// if there is none.
 result<std::optional<port_towards>> port_of(const context& opened, const ip_route& way) noexcept {
   VERBSPP_TRY(attributes, opened.query_device());
   for (unsigned number = 1; number <= attributes.phys_port_cnt; ++number) {
