@@ -182,9 +182,9 @@ void acceptor_core::leave(age_list& list, std::uint32_t place) noexcept {
   (leaving.behind == none ? list.newest : links_of(leaving.behind).before) = leaving.before;
 }
 
-/// Returns the time at which a place will be available for the next client. This is the minimum
-/// time point if a place is free now; otherwise, the end of `time_to_greet` for the oldest client
-/// that has not introduced itself, or the maximum time point if there is no such client.
+/// Returns the time from which `make_room` can provide a place for the next client. This is the
+/// minimum time point if a place is free now; otherwise, the end of `time_to_greet` for the oldest
+/// client that has not introduced itself, or the maximum time point if there is no such client.
 steady_clock::time_point acceptor_core::next_place() const noexcept {
   if (free_.first != none) return (steady_clock::time_point::min)();
   if (speaking_list_.oldest == none) return (steady_clock::time_point::max)();
@@ -196,7 +196,8 @@ bool acceptor_core::may_accept() const noexcept {
   return listener_.is_open() && steady_clock::now() >= std::max(next_accept_, next_place());
 }
 
-/// Frees a place for the next client if none is free. Returns true if there is a place.
+/// If no place is free and a client waits to be accepted, drops clients that have not identified
+/// themselves in time, until a place is free. Returns true if a place is free.
 bool acceptor_core::make_room() noexcept {
   pollfd entry{.fd = listener_.descriptor(), .events = POLLIN, .revents = 0};
   if (free_.first == none && ::poll(&entry, 1, 0) != 1) return false;

@@ -102,7 +102,7 @@ class candidates {
   }
   /// The earliest time at which there is room for another connection. A connection that has not
   /// sent its hello keeps its place for some time, while later ones wait in the listener's queue.
-  /// So strangers can't displace the peer before its hello is read.
+  /// So strangers can't displace a peer that sends its hello within that time.
   [[nodiscard]] steady_clock::time_point next_room() noexcept {
     next_place_ = nullptr;
     for (std::size_t i = own + 1; i < most; ++i) {
@@ -119,7 +119,8 @@ class candidates {
     next_place_ = &all_[next_other_];
     return (steady_clock::time_point::min)();
   }
-  /// Advances each connection. Returns the connection that both sides have agreed on, or null.
+  /// Advances the connections, except those that are put off. Returns the connection that both
+  /// sides have agreed on, or null.
   ///
   /// If this side chooses, its choice is final only when the peer sends its offer as well, because
   /// the connection may belong to an earlier meeting that the peer has already ended. Such a
@@ -160,7 +161,8 @@ class candidates {
       each = {};
     }
   }
-  /// Stores the descriptor and the events of each connection. Other entries stay unchanged.
+  /// Stores the descriptor and the events of each connection that is not put off. Other entries
+  /// stay unchanged.
   void add_to(std::span<pollfd> entries) const noexcept {
     for (std::size_t i = 0; i < most; ++i) {
       if (!all_[i].core || is_put_off(all_[i])) continue;

@@ -9,8 +9,8 @@
 #include <cstdint>
 #include <span>
 
-// The class is not hidden, because an exported class has a member of this type. Its functions are
-// hidden, because only the library calls them.
+// The class is not hidden, because an exported class has a member of this type. Its functions,
+// except the destructor, are hidden, because only the library calls them.
 #define VERBSPP_DETAIL_HIDDEN [[gnu::visibility("hidden")]]
 
 namespace verbspp::detail {

@@ -67,7 +67,8 @@ class pending_lookup {
   /// A file descriptor that becomes readable when the lookup has been answered.
   [[nodiscard]] int file_descriptor() const noexcept;
   /// Returns the addresses. \pre the lookup has been answered
-  /// \errors `not_found` if the name has no address, or could not be resolved; `resource_exhausted`
+  /// \errors `not_found` if the name has no address, or could not be resolved;
+  /// `resource_exhausted`; the kinds of other system errors
   [[nodiscard]] result<host_addresses> addresses() const noexcept;
 
  private:

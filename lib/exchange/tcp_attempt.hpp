@@ -20,7 +20,7 @@ namespace verbspp::detail {
 void send_at_once(int descriptor) noexcept;
 
 /// Connects to a host. It looks up the host's name, and then tries one address after another, each
-/// for its share of the time. It never blocks. Not movable.
+/// for its share of the time. Only `wait` blocks.
 class tcp_attempt {
  public:
   /// \param time_to_connect the time limit for connecting, which starts when the lookup has ended
