@@ -43,10 +43,10 @@ namespace verbspp::detail {
 /// connection are not mistaken for those of this one. Calls are numbered, and each datagram names
 /// the last call that was received, so refusals of earlier calls can be ignored.
 ///
-/// Datagrams are processed while this rank connects, waits in a step or on the group, or calls
-/// serve(). To answer a rank that calls for the first time, this rank reads the caller's
-/// introduction from the bootstrap, which takes 200 ms at most. After a failure, it does not try
-/// that again for one second.
+/// Datagrams are processed while this rank connects, waits in a step, polls the group or waits on
+/// it, or calls `mend` or `serve`. To answer a rank that calls for the first time, this rank reads
+/// the caller's introduction from the bootstrap, which takes 200 ms at most. After a failure, it
+/// does not try that again for one second.
 class [[gnu::visibility("hidden")]] first_contact final : public member_connector {
  public:
   /// The functions of the world that this class needs.
@@ -140,7 +140,7 @@ class [[gnu::visibility("hidden")]] first_contact final : public member_connecto
   /// Creates channels for those peers that are to be connected, and starts to call them.
   void prepare(group& members, calls& those, const wait_limit& limit) noexcept;
   /// Calls the remaining peers in this round: those that are to be connected, and those that have
-  /// not been notified yet that this end is connected.
+  /// not reported yet that they are ready.
   what_is_left call(group& members, calls& those, const wait_limit& limit, bool is_late) noexcept;
   /// The reason to stop waiting for a peer that is to be connected; empty if there is none.
   [[nodiscard]] std::optional<error> failure_of(const contact& due, const wait_limit& limit,

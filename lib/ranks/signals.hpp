@@ -154,7 +154,8 @@ class [[gnu::visibility("hidden")]] signals {
   /// unless its signal or value has arrived.
   [[nodiscard]] bool has_gone_on(std::uint32_t rank) const noexcept;
   [[nodiscard]] static ends ends_of(const channel& of) noexcept;
-  /// The memory of `rank`; null if the channel is not the one that the world has connected.
+  /// The memory of `rank`; null if it is not known, or if the channel is not the one that the world
+  /// has connected.
   [[nodiscard]] const place* place_at(const group& peers, std::uint32_t rank) const noexcept;
 
   [[nodiscard]] std::byte* data() noexcept { return memory_->data(); }
@@ -174,7 +175,7 @@ class [[gnu::visibility("hidden")]] signals {
   owned<kept_pending[]> unwaited_{};   ///< requests that ask or notify other ranks after a failure
 };
 
-/// Converts a failure to a result for a single peer.
+/// Converts a failure to a result for a single peer, or to an error if the failure names no peer.
 [[nodiscard]] group_results results_of(const group_error& failed) noexcept;
 
 }  // namespace verbspp::detail

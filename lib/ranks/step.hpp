@@ -90,9 +90,9 @@ inline constexpr const char* collective_step = "collective step of a world";
 /// This rank's part in one step. After a failure, its functions no longer write or wait, but they
 /// still count.
 ///
-/// All signals and values of the step are counted first, so that the counts match those of the
-/// other ranks however the step ends. In one step, at most one value is sent in each direction
-/// between two ranks.
+/// Values are counted before the step begins, and signals even after a failure, so that the counts
+/// match those of the other ranks however the step ends. In one step, at most one value is sent in
+/// each direction between two ranks.
 class [[gnu::visibility("hidden")]] signals::step {
  public:
   step(signals& of, group& peers, group_scope* scope, const peer_list& ranks, std::uint16_t tag,
@@ -114,8 +114,8 @@ class [[gnu::visibility("hidden")]] signals::step {
 
   /// Adds a rank that takes part in the step.
   void note(std::uint32_t with) noexcept;
-  /// Connects all partners that are not connected yet. This is done for all of them at once, since
-  /// each partner waits for the others as well.
+  /// Connects all partners that are not connected yet, at once, since each partner waits for the
+  /// others as well. Also releases the places of values that earlier, failed steps have left.
   void begin() noexcept;
 
   /// The first function sends a signal, and the second one waits for a signal. Both count the
@@ -180,14 +180,15 @@ class [[gnu::visibility("hidden")]] signals::step {
     std::chrono::steady_clock::time_point next{};
     std::chrono::steady_clock::time_point next_probe{};
   };
-  /// Makes the step fail if the connection to that rank is broken, if that rank has reached a later
-  /// step, or if any rank has reported a failure. Does this only at intervals.
+  /// Makes the step fail if the connection to that rank is broken, if that rank has aborted a later
+  /// step, or if any rank has reported a failure other than its time limit. Also probes the
+  /// connection. Does this only at intervals.
   void look_for_lost(std::uint32_t for_rank, std::optional<lookout>& looks) noexcept;
   /// Makes the step fail if any rank has reported that it has aborted the step for a reason other
   /// than its time limit. Does this only at intervals.
   void heed_news(std::chrono::steady_clock::time_point now) noexcept;
-  /// The stop token for the step's waits. It reports a stop if another rank has reported a failure,
-  /// or if the program has requested a stop.
+  /// The stop token for connecting the partners. It reports a stop if another rank has reported a
+  /// failure, or if the program has requested a stop.
   class news_or_stop {
    public:
     explicit news_or_stop(step& of) noexcept : of_(&of) {}
@@ -202,9 +203,9 @@ class [[gnu::visibility("hidden")]] signals::step {
   template <class Condition>
   [[nodiscard]] bool wait_until(std::uint32_t for_rank, Condition holds,
                                 const char* missing = "that rank did not arrive") noexcept;
-  /// Waits until a request can be posted to that rank. Returns false if another rank reports a
-  /// failure or the limit expires first. The post itself would wait as well, but would not notice
-  /// failures that other ranks report.
+  /// Waits until a request can be posted to that rank, or its channel has failed. Returns false if
+  /// the step has failed, for instance because the limit has expired. The post itself would wait as
+  /// well, but would not notice failures that other ranks report.
   [[nodiscard]] bool has_send_room(std::uint32_t to) noexcept;
 
   signals& of_;
