@@ -23,7 +23,8 @@ void pages_go(void* first) noexcept;
 void pages_are_registered(const void* first, std::size_t length, access_flags rights) noexcept;
 
 /// Write-protects the pages that lie within the bytes, because the device reads them until
-/// `unguard_source` is called with the same bytes.
+/// `unguard_source` is called with the same bytes. Pages that remain writable, or that the device
+/// may write to, are not protected.
 void guard_source(std::uint64_t address, std::uint64_t length) noexcept;
 void unguard_source(std::uint64_t address, std::uint64_t length) noexcept;
 /// Makes all pages that contain some of the bytes writable, because the device may write to them

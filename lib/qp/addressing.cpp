@@ -33,7 +33,8 @@ class known_interfaces {
   std::optional<result<interface_table>> asked_{};
 };
 
-/// The error that names the most frequent reason why the entries are unusable.
+/// The error for a port without a usable address. If the port has entries, it names the most
+/// frequent reason why they are unusable.
 error no_address(const unusable_addresses& unusable, const char* operation) noexcept {
   struct reason {
     unsigned count;

@@ -24,18 +24,17 @@ struct port_addresses {
 };
 
 /// Returns the addresses of a port. On Ethernet, the offer contains only the address that was
-/// selected by hand (`picked`), or else all usable addresses of the port; `address` is the first
-/// one.
+/// selected by hand (`picked`), or else the usable addresses of the port, at most
+/// `address_offer::capacity`; `address` is the first one.
 /// \errors `not_found` if the port has no usable address, or none at the index
 [[nodiscard]] result<port_addresses> addresses_of(const context& context,
                                                   const port_attributes& port,
                                                   const std::optional<gid_index>& picked,
                                                   const char* operation) noexcept;
 
-/// Returns an unpredictable number.
+/// Returns a random number. Before the kernel's generator is seeded, this is taken from the clock.
 [[nodiscard]] std::uint32_t random_number() noexcept;
-/// Returns an unpredictable number, so that a packet from an earlier connection is unlikely to
-/// match.
+/// Returns a random number, so that a packet from an earlier connection is unlikely to match.
 [[nodiscard]] packet_sequence_number random_psn() noexcept;
 
 }  // namespace verbspp::detail

@@ -108,7 +108,7 @@ error creation_failure(int errnum, const char* operation) noexcept {
 
 struct native_queue_pair {
   ibv_qp* queue_pair;
-  ibv_qp_ex* extended;  ///< null unless the queue pair has the extended posting interface
+  ibv_qp_ex* extended;  ///< null unless extended posting was requested
 };
 
 result<native_queue_pair> create_extended(ibv_qp_init_attr_ex& initial, transport type) noexcept {

@@ -26,7 +26,7 @@ constexpr std::size_t offered_size = 20, offered_type_at = 16, offered_prefix_at
 static_assert(endpoint::encoded_size == offered_at + address_offer::capacity * offered_size);
 constexpr std::byte magic{0x76};
 constexpr std::byte version{3};
-/// The previous format, which ends where the offered addresses begin in the current one.
+/// The previous format, which ends where the current one has the count of offered addresses.
 constexpr std::byte former_version{2};
 constexpr std::size_t former_size = endpoint::former_encoded_size;
 static_assert(former_size == offered_count_at);

@@ -41,7 +41,8 @@ result<void> settle_addresses(queue_pair_data& queue_pair, const endpoint& remot
   return success();
 }
 
-/// Returns the reason why the kernel's routing table does not lead to the peer, or null if it does.
+/// Returns the reason why the kernel's routing table does not lead to the peer. Null if it does, or
+/// if the table cannot be queried.
 const char* wrong_with_route(const endpoint& local, const gid& remote) noexcept {
   const auto way = find_route(remote);
   if (!way.has_value())
@@ -115,7 +116,7 @@ result<void> connect_as(queue_pair_data& queue_pair, const endpoint& remote) noe
 }  // namespace
 
 // If the peer could not be reached, adds the probable reason, if one is found: the two ends have
-// only link-local addresses in common, or the kernel would use a different route.
+// only link-local addresses in common, or the kernel has no route to the peer from this port.
 error explained(const error& cause, const endpoint& local, const endpoint& remote) noexcept {
   const int errnum = cause.native_errno();
   if (local.link_layer != link_layer::ethernet ||

@@ -30,9 +30,9 @@ namespace verbspp::detail {
 /// the condition variable, and do not read the descriptor until the first thread wakes up. That
 /// thread then wakes the others, and reads the event. Each thread checks whether its queue has an
 /// event; the first thread whose queue has none sleeps on the descriptor next. An event wakes all
-/// threads that wait for its queue, and remains pending until a thread polls that queue or takes
-/// the event separately. Threads that watch other file descriptors as well, or that a stop request
-/// may wake, sleep on a signal instead of the condition variable.
+/// threads that wait for its queue, and remains pending until a thread starts to wait for that
+/// queue, or takes the event separately. Threads that watch other file descriptors as well, or that
+/// a stop request may wake, sleep on a signal instead of the condition variable.
 struct [[gnu::visibility("hidden")]] completion_channel_state : counted {
   completion_channel_state(context parent, ibv_comp_channel* made, ownership whose) noexcept
       : owner(std::move(parent)), native(made), destroyed_by(whose) {}
@@ -115,8 +115,8 @@ struct [[gnu::visibility("hidden")]] completion_channel_state : counted {
   wake_signal changed_for_watchers_;  ///< for threads that sleep on descriptors
   int woken_loops_ = -1;              ///< an eventfd; below 0 for none
   bool someone_reads_ = false;        ///< a thread sleeps on the descriptor
-  /// True if there may be queues that the library does not know: those that it did not create for
-  /// this channel, and those that it has released.
+  /// True if the pointer in an event may not refer to one of the library's queues: other code
+  /// created the channel or a queue, or the library has released a queue.
   bool has_strangers_ = false;
   completion_queue_state* all_ = nullptr;
   completion_queue_state* first_pending_ = nullptr;
