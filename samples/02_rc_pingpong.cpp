@@ -2,7 +2,8 @@
 /// \file
 /// Two processes send a message back and forth, and check the data.
 ///
-/// It has the options of ibv_rc_pingpong, which can be the other end if --ibv-exchange is given.
+/// Its options are like those of ibv_rc_pingpong, which can be the other end if --ibv-exchange is
+/// given.
 
 #include "common/open.hpp"
 #include "common/tcp.hpp"
@@ -183,9 +184,8 @@ class game {
         "different options (including --check and ibv_rc_pingpong's --chk)");
   }
 
-  /// If a peer dies before it has sent its message, no request is in flight here that could fail.
-  /// So this function checks the peer from time to time, rarely enough not to affect the
-  /// measurement.
+  /// A peer may die while no request is in flight here that could fail. So this function checks the
+  /// peer from time to time, rarely enough not to affect the measurement.
   result<void> nothing_came() {
     // If there are fewer processors than processes, the peer may be waiting for the processor of
     // this thread.

@@ -67,8 +67,8 @@ transport_result<void> work(shared& all, std::size_t which) {
 transport_result<void> run(std::string_view device_name) {
   VERBSPP_TRY(context, open_device(device_name));
   VERBSPP_TRY(domain, protection_domain::allocate(context));
-  // The completion queue has room for as many requests as can be in flight at once: the length of
-  // the send queue.
+  // The completion queue is longer than the send queue, which limits the number of requests in
+  // flight.
   VERBSPP_TRY(queue, completion_queue::create(context, 256));
   VERBSPP_TRY(prepared, build_queue_pair<transport::rc>()
                             .protection_domain(domain)

@@ -31,8 +31,8 @@ struct options {
 transport_result<void> measure(channel& peer, const options& given, gather_element from,
                                const remote_memory<access::remote_write>& to) {
   // If the queue is full, posting waits for room, so a loop that only posts keeps it filled. A
-  // completion confirms all requests before it as well. With one completion for each quarter of the
-  // queue, the queue never runs empty.
+  // completion confirms all requests before it as well. There is one completion for each quarter of
+  // the queue, so that posting continues before the queue is empty.
   const auto start = std::chrono::steady_clock::now();
   VERBSPP_TRYV(peer.stream(
       [&](channel_stream& stream) -> result<void> {

@@ -74,7 +74,7 @@ void store(std::uint64_t& to, std::uint64_t value) {
   std::atomic_ref(to).store(value, std::memory_order_release);
 }
 
-/// Changes a row; only the server's thread may call this.
+/// Changes a row. Only one thread at a time may call this.
 /// \param pause the time to wait in the middle of the change \returns the new version
 std::uint64_t change_row(row& changed, std::uint64_t first, std::chrono::microseconds pause = {}) {
   const std::uint64_t version = changed.version + 2;

@@ -103,7 +103,7 @@ class messages {
   pending<> next_;
 };
 
-/// Writes the text that rping sends: it begins with its number, followed by a pattern that differs
+/// Writes the text that rping sends: "rdma-ping-" and a number, followed by a pattern that differs
 /// from text to text.
 void fill(std::span<std::byte> text, unsigned number) {
   constexpr char first = 'A';

@@ -6,8 +6,8 @@
 ///
 ///     mpirun -n 4 17_ring [DEVICE [PICTURE.svg]]
 ///
-/// The variables VERBSPP_RANK and so on can start the ranks as well. If it is started alone, the
-/// program runs four ranks as threads.
+/// The ranks can also be started without mpirun, with the variables VERBSPP_RANK and so on. If it
+/// is started alone, the program runs four ranks as threads.
 
 #include "common/ranks.hpp"
 #include <verbspp/ranks.hpp>

@@ -6,9 +6,9 @@
 ///
 ///     mpirun -n 4 18_halo [--rows N] [--columns N] [--steps N] ...
 ///
-/// The variables VERBSPP_RANK and so on can start the ranks as well. If it is started alone, the
-/// program runs four ranks as threads. halo/mpi.cpp is the same program with MPI, and
-/// halo/compare.py runs both.
+/// The ranks can also be started without mpirun, with the variables VERBSPP_RANK and so on. If it
+/// is started alone, the program runs four ranks as threads. halo/mpi.cpp is the same program with
+/// MPI, and halo/compare.py runs both.
 
 #include "common/ranks.hpp"
 #include "halo/heat.hpp"

@@ -11,8 +11,9 @@
 #include <utility>
 #include <vector>
 
-/// If this process was started as one of several ranks, calls the function with its bootstrap.
-/// Otherwise, runs four threads as ranks, and calls the function in each of them.
+/// If this process was started as one of several ranks, calls the function with its bootstrap. If
+/// it was started alone, runs four threads as ranks, and calls the function in each of them. Prints
+/// the failures.
 ///
 /// \returns the exit status of the process
 template <class Function>

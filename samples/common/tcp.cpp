@@ -23,7 +23,8 @@ using verbspp::wait_limit;
 
 namespace {
 
-/// Waits until the socket is ready for these events. Returns false if the limit is reached first.
+/// Waits until the socket is ready for these events. Returns false if the limit is reached first,
+/// or if polling fails.
 bool wait_for(int socket, short events, const wait_limit& limit) {
   for (;;) {
     pollfd entry{socket, events, 0};
@@ -120,8 +121,8 @@ result<connection> connection::connect(const std::string& host, port number,
 }
 
 result<void> connection::send(std::span<const std::byte> bytes) const {
-  // So few bytes always fit into the socket's buffer. MSG_NOSIGNAL prevents a SIGPIPE if the peer
-  // has exited.
+  // The samples send so few bytes that these fit into the socket's buffer. MSG_NOSIGNAL prevents a
+  // SIGPIPE if the peer has exited.
   if (::send(socket_.number(), bytes.data(), bytes.size(), MSG_NOSIGNAL) != std::ssize(bytes))
     return error::from_errno(errno, "send over TCP", "the peer has exited: see its output");
   return success();

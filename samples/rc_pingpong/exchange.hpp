@@ -15,7 +15,8 @@ namespace rc_pingpong {
 /// The out-of-band communication of the two ends: endpoints at the beginning, a goodbye at the end.
 /// In between, the open TCP connection shows that the peer is alive.
 ///
-/// ibv_rc_pingpong only exchanges endpoints, as text, and closes the connection.
+/// ibv_rc_pingpong only exchanges endpoints, as text, and a "done", and closes the connection. With
+/// its format, `check_peer` and `finish` do nothing.
 class exchange {
  public:
   exchange(tcp::connection peer, const options& given) noexcept
