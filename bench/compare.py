@@ -53,7 +53,7 @@ CASES = {
 # The cases that have the same C code as another case.
 RAW = {"pending": "write", "blocking": "write", "limited": "write", "scope": "send", "doorbell": "list",
        "usual_awaited": "usual_write", "usual_answer": "usual_call"}
-# The cases for which there is also a loop with prebuilt requests. In other cases, such a loop would lack checks.
+# The cases for which there is also a loop with prebuilt requests.
 PREBUILT = ["write", "send", "receive", "list"]
 VARIANTS = ["raw", "verbspp", "prebuilt"]
 DEVICE = "libnullverbs"
@@ -272,7 +272,7 @@ def write_csv(rows, path):
 
 
 def write_svg(rows, path):
-    """Draws bars of verbspp's ratios, by instructions and by time, with a line for raw C."""
+    """Draws bars of verbspp's ratios in the cases with letters, by instructions and time, with a line for raw C."""
     bars = [row for row in rows
             if row["variant"] == "verbspp" and not row["case"].startswith(USUAL)]
     measures = {"instructions_ratio": "#3465a4", "nanoseconds_ratio": "#b0b8c0"}

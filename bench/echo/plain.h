@@ -1,7 +1,7 @@
-// SPDX-License-Identifier: Apache-2.0
-// The loops of the echo benchmark in C, with plain verbs: a server that sleeps, its clients, and
-// one end of a connection that spins. main.cpp contains the same loops in verbspp, and creates the
-// objects for both versions.
+// SPDX-License-Identifier: Apache-2.0 The loops of the echo benchmark in C, with plain verbs: a
+// server that sleeps, its clients, and one end of a connection that spins. main.cpp contains the
+// loops of the server and of the spinning end in verbspp, and creates the objects for both
+// versions.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -46,7 +46,7 @@ struct plain_end {
 
 void plain_fill_pool(struct plain_pool* pool, struct ibv_mr* memory);
 
-// All functions return 0, or an errno value; EIO if a request has failed.
+// The following functions return 0, or an errno value; EIO if polling or a request has failed.
 
 // Posts receives in batches, until less than a batch of the `wanted` receives is missing, or no
 // place is unused. Never more than `wanted` are posted.
