@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/// \file A complete server: an acceptor, a hub with a pool, a table of clients, and several
-/// threads. It echoes messages directly from the places of the pool in which they arrived.
+/// \file
+/// A complete server: an acceptor, a hub with a pool, a table of clients, and several threads. It
+/// echoes messages directly from the places of the pool in which they arrived.
 ///
 /// Some clients finish, others are killed, reconnect, are slow, or are silent. Finally the server
 /// stops while some of them are still sending. The clients are threads of this program, which
