@@ -80,7 +80,7 @@ result<void> event_loop::make_room() noexcept {
   return success();
 }
 
-/// Moves the sources that may have work, or whose limit has passed, to the list of due sources.
+/// Moves the sources that may have work, or whose limit has expired, to the list of due sources.
 void event_loop::take_due() noexcept {
   const auto now = std::chrono::steady_clock::now();
   const pollfd* entry = entries_.get();

@@ -225,8 +225,8 @@ result<void> acceptor_core::accept_some() noexcept {
     }
     if (!accepted.assume_value()) return success();
     if (options_.accepts_per_second > 0) {
-      // After a pause, a burst of clients is accepted at once, up to the number that the
-      // configured rate allows in a tenth of a second.
+      // After a pause, a burst of clients is accepted at once, up to one more than the configured
+      // rate allows in a tenth of a second.
       const auto distance =
           std::chrono::nanoseconds(std::chrono::seconds(1)) / options_.accepts_per_second;
       next_accept_ =
