@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Assignment destroys the previous object. Every accessor of a moved-from object reports it as
-/// empty.
+/// Assignment destroys the previous object. Moved-from objects report that they are empty.
 
 #include "datagrams.hpp"
 #include "failing_verb.hpp"
@@ -123,7 +122,7 @@ TEST_CASE("assigning to a buffer deregisters the previous memory before it frees
   first[199] = std::byte{1};
 }
 
-TEST_CASE("every accessor of a moved-from object reports it as empty") {
+TEST_CASE("moved-from objects report that they are empty") {
   const testbed bed;
   std::array<std::byte, 64> memory{};
   {

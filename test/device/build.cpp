@@ -211,7 +211,7 @@ TEST_CASE("the options of a builder are set on the device by the transition to R
   CHECK(other.rq_psn == 0x123456);
 }
 
-TEST_CASE("an infinite ACK timeout and the infinite RNR retry count are set on the device") {
+TEST_CASE("an infinite ACK timeout and finite RNR retry counts are set on the device") {
   const testbed bed;
   const connected unlimited =
       connect_to_itself(must(bed.left().ack_timeout(ack_timeout::infinite()).build()));

@@ -91,8 +91,8 @@ class random_client {
     sent = static_cast<std::int32_t>(calls_made_);
     return failed;
   }
-  /// \returns an empty string if the answer is right, the limit was reached, or the service has
-  /// dropped the call
+  /// \returns an empty string if the answer is right, or if `may_time_out` is true and the limit
+  /// was reached or the service refused the call
   template <class Answer, class Test>
   std::string check(const result<Answer>& answer, Test is_right, bool may_time_out = true) {
     if (answer.has_error()) {
@@ -144,7 +144,7 @@ TEST_CASE("random limits end only their own calls, and each message finds a rece
         failure = client.call();
       ended_early += client.ended_early();
       // The connection of the last client of this thread is checked before the client is destroyed.
-      // The other clients are destroyed with calls in flight.
+      // The other clients may be destroyed with calls in flight.
       if (life + 1 == lives && failure.empty()) failure = client.finish();
     }
     return failure;

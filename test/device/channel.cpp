@@ -132,7 +132,7 @@ TEST_CASE_METHOD(two_channels,
   post(part);
 }
 
-TEST_CASE("a full send queue is detected without the driver and accepts requests again later") {
+TEST_CASE("a full send queue refuses requests and accepts them again later") {
   const testbed bed;
   channel_pair ends = connect_channels(bed.domain.build_channel().max_send_work_requests(4));
   channel& left = ends.left;
@@ -479,7 +479,7 @@ TEST_CASE("all channels have one type, whose objects can be stored") {
   CHECK(error(failure_of(peers[2].send({.elements = mine.gather()}))) == error_kind::not_connected);
 }
 
-TEST_CASE("a UC channel carries sends and writes and refuses other operations with a message") {
+TEST_CASE("a UC channel carries sends and writes and refuses reads and fences") {
   const testbed bed;
   channel_pair ends = connect_channels(bed.domain.build_channel<transport::uc>());
   channel& left = ends.left;

@@ -33,7 +33,7 @@ template <class Builder>
   return connect_channels(std::move(left), must(builder.build()));
 }
 
-/// Connects two channels with default options.
+/// Connects two channels with read, write and atomic access and otherwise default options.
 [[nodiscard]] inline channel_pair connect_channels(const testbed& bed) {
   return connect_channels(bed.domain.build_channel().access(
       access::local_write | access::remote_read | access::remote_write | access::remote_atomic));

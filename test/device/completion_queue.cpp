@@ -194,7 +194,8 @@ std::vector<std::string> told_without_memory(const testbed& bed) {
 
 }  // namespace
 
-TEST_CASE("the error for a queue that cannot get memory contains the limit of locked memory") {
+TEST_CASE(
+    "the error for a queue that cannot get memory advises to raise the limit on locked memory") {
   const testbed bed;
   const memory_lock_limit small(65536);
   if (!small.changed) SKIP("this process may not change its limit on locked memory");
@@ -202,7 +203,7 @@ TEST_CASE("the error for a queue that cannot get memory contains the limit of lo
     CHECK_THAT(told, Catch::Contains("ulimit -l") && Catch::Contains("fewer"));
 }
 
-TEST_CASE("the error for a queue that cannot get memory contains no limit if there is none") {
+TEST_CASE("the error for a queue that cannot get memory says if locked memory is unlimited") {
   const testbed bed;
   const memory_lock_limit none(RLIM_INFINITY);
   if (!none.changed) SKIP("this process may not raise its limit on locked memory");

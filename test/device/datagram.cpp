@@ -345,7 +345,7 @@ TEST_CASE("UD: an address handle for a peer's unsuitable endpoint is refused") {
     remote.lid = 0;
     CHECK(refused(remote, "LID") == error_kind::invalid_input);
   }
-  // Encoding and decoding preserves the queue key of an endpoint.
+  // An endpoint keeps its queue key when it is encoded and decoded.
   CHECK(must(endpoint::decode(good.encode())) == good);
   CHECK_NOTHROW(must(left.address_of(must(endpoint::decode(good.encode())))));
 }

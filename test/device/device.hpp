@@ -27,8 +27,8 @@ namespace verbspp::test {
 
 using clock = std::chrono::steady_clock;
 
-/// The longest time to wait for an event that must occur. It is long because an emulated machine is
-/// slow.
+/// The usual limit of a wait for an event that must occur. It is long because an emulated machine
+/// is slow.
 inline constexpr std::chrono::seconds patience{20};
 /// The time for which a test watches for an event that must not occur.
 inline constexpr std::chrono::milliseconds moment{20};
@@ -42,7 +42,7 @@ inline constexpr std::chrono::milliseconds moment{20};
 [[nodiscard]] std::uint32_t repetitions(std::uint32_t on_softverbs);
 
 /// An exception that ends the test case. Unlike the assertion macros of Catch, it can be used on
-/// any thread.
+/// other threads if they pass it on, as `std::async` does.
 struct failure : std::runtime_error {
   failure(const char* file, int line, const std::string& what)
       : std::runtime_error(std::string(file) + ':' + std::to_string(line) + ": " + what) {}
@@ -79,7 +79,7 @@ template <class Outcome>
 inline constexpr std::string_view extended_posting = "extended posting interface";
 inline constexpr std::string_view shared_receive_queues = "shared receive queues";
 
-/// Waits until `condition()` holds.
+/// Waits until `condition()` holds. Throws `failure` if `limit` expires first.
 template <class Condition>
 void wait_until(Condition condition, const char* what, std::chrono::nanoseconds limit = patience,
                 int line = __builtin_LINE(), const char* file = __builtin_FILE()) {
@@ -211,7 +211,7 @@ struct connected_pair {
 
 [[nodiscard]] connected_pair connect(prepared left, prepared right, int line = __builtin_LINE(),
                                      const char* file = __builtin_FILE());
-/// Connects two queue pairs with default options.
+/// Connects two queue pairs with `all_rights` and otherwise default options.
 [[nodiscard]] connected_pair connect(const testbed& bed, int line = __builtin_LINE(),
                                      const char* file = __builtin_FILE());
 /// A fixture with both ends, and the objects from which they were created.

@@ -243,7 +243,7 @@ TEST_CASE("query results can be printed") {
   }
 }
 
-TEST_CASE("a device and its context report the same NUMA node and a thread is bound near it") {
+TEST_CASE("a device and its context report the same NUMA node and bind a thread alike") {
   const testbed bed;
   const device chosen = must(must(device_list::query()).find(device_name()));
   const auto node = must(numa_node_of(chosen));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Event loops that belong to the program. The same loop can serve every kind of object on
-/// which one can wait.
+/// Event loops that belong to the program. The same loop can serve channels, inboxes, hubs, tables
+/// of clients, exchanges, meetings and acceptors.
 #include "../socket_pair.hpp"
 #include "channels.hpp"
 #include "event_loop.hpp"
@@ -251,7 +251,7 @@ TEST_CASE("a loop is notified that a watched descriptor was closed") {
   channel_pair ends = connect_sleeping(bed);
   settle(ends.left);
   sockets first, second;
-  // After the second `watch`, the channel's descriptor reports only the second watched descriptor.
+  // The second `watch` replaces the first descriptor, so the channel stops watching it.
   ends.left.watch(first.watched());
   settle(ends.left);
   ends.left.watch(second.watched());
@@ -454,7 +454,7 @@ TEST_CASE("a loop continues when places return to a pool that was empty") {
   }
 }
 
-TEST_CASE("one loop drives both sides of an exchange, an acceptor and a meeting") {
+TEST_CASE("an event loop drives an exchange, an acceptor and a meeting") {
   const testbed bed;
   SECTION("acceptor and session") {
     auto listener = must(tcp_listener::open("0"));

@@ -206,7 +206,8 @@ TEST_CASE_METHOD(extended_sender<plain_fields>,
   CHECK(must(queue->poll(slots)).empty());
 }
 
-TEST_CASE_METHOD(extended_sender<timed_fields>, "the timestamps of completions never decrease") {
+TEST_CASE_METHOD(extended_sender<timed_fields>,
+                 "the timestamps of successive completions do not decrease") {
   CHECK(must(bed.context.device_clock_khz()) > 0);
   for (std::uint64_t id = 0; id < 8; ++id)
     must(pair.left.post_write({.remote = target.remote()}, {.id = id}));
@@ -299,7 +300,9 @@ TEST_CASE_METHOD(one_sleeper, "a thread can sleep on an extended completion queu
   }
 }
 
-TEST_CASE_METHOD(one_sleeper, "no completion of an extended queue is missed by a sleeping thread") {
+TEST_CASE_METHOD(
+    one_sleeper,
+    "a wait for an extended queue finds a completion that precedes its request for an event") {
   static void (*before_request)() = nullptr;
   static int (*original)(ibv_cq*, int) = nullptr;
   static const sleeper* sender = nullptr;
@@ -394,7 +397,7 @@ TEST_CASE("a queue that was passed on as a plain queue can be given its features
   must(known.with<completion_feature::immediate>());
 }
 
-TEST_CASE("a queue for a single thread works like any other") {
+TEST_CASE("requests complete in a queue for a single thread") {
   const testbed bed;
   using single = completion_queue_with<completion_feature::single_threaded>;
   const single queue =
