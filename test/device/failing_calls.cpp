@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Tests the failure of each libibverbs call that creates, queries or changes an object.
-/// Calls that post or poll are tested in failing_work.cpp, and calls that release objects in
-/// failing_releases.cpp.
+/// Tests failures of libibverbs calls that create, query or change objects. Calls that post or poll
+/// are tested in failing_work.cpp, and calls that release objects in failing_releases.cpp.
 
 #include "failing_calls.hpp"
 

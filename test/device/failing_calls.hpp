@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Checks that the library reports the failure of a libibverbs call unchanged, whatever
-/// convention the call, or a provider behind it, uses to report failures.
+/// Checks how the library reports the failure of a libibverbs call, for the different conventions
+/// by which calls and providers report failures.
 #pragma once
 
 #include "device.hpp"
@@ -25,7 +25,7 @@ struct expected_failure {
 /// An errno value that only the kernel uses, and that has no name.
 inline constexpr int nameless_errno = 524;
 
-/// The errno values with which any call can fail.
+/// The errno values with which the tests make calls fail, unless they choose others.
 inline const std::vector<expected_failure> any_failures{
     {EINVAL, error_kind::invalid_input},
     {ENOMEM, error_kind::resource_exhausted},

@@ -77,7 +77,7 @@ int query_second_port(ibv_context* context, std::uint8_t number, ibv_port_attr* 
 }
 
 /// Returns the attributes to pass to the device. If they name the simulated second port, replaces
-/// its number with that of the device's only port.
+/// its number with 1.
 ibv_qp_attr* at_real_port(ibv_qp_attr* attributes) {
   static ibv_qp_attr altered;
   if (second_lid == 0) return attributes;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Makes libibverbs calls fail in ways in which no device can be made to fail.
+/// Replaces libibverbs functions, so that tests can make them fail on any device.
 #pragma once
 
 #include "failing_device.hpp"
@@ -92,9 +92,9 @@ class failing_operation {
 };
 
 /// Returns the number of verbs objects that libibverbs functions created and that still exist.
-/// Extended queue pairs and completion queues are created through pointers, so their creation is
-/// not counted, but their destruction is. Each time one of them is destroyed, the number therefore
-/// becomes one too low.
+/// Extended queue pairs, extended completion queues and parent domains are created through
+/// pointers, so their creation is not counted, but their destruction is. Each time one of them is
+/// destroyed, the number therefore becomes one too low.
 [[nodiscard]] int live_objects();
 
 /// Changes the capability bits that `ibv_query_device` reports during its lifetime. Only the bits
@@ -109,7 +109,7 @@ class claimed_capabilities {
 };
 
 /// Simulates a second port whose link layer is InfiniBand. A query of port 2 returns the attributes
-/// of port 1, but with a different LID.
+/// of port 1, but with this link layer and with the given LID.
 class second_port_stand_in {
  public:
   second_port_stand_in(ibv_context* device, std::uint16_t lid);
@@ -138,9 +138,8 @@ class failing_reregistration {
   failing_reregistration& operator=(const failing_reregistration&) = delete;
 };
 
-/// A memory file, which software devices accept in place of a dma-buf. If the device refuses it,
-/// the file's memory is registered as ordinary memory instead. This object must outlive the
-/// regions.
+/// A memory file, which softverbs accepts in place of a dma-buf. If the device refuses it, the
+/// file's memory is registered as ordinary memory instead. This object must outlive the regions.
 class dmabuf_stand_in {
  public:
   explicit dmabuf_stand_in(std::size_t size);

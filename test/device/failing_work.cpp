@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Tests the failure of each libibverbs call that posts, polls or waits.
+/// Tests failures of libibverbs calls that post, poll or wait.
 
 #include "datagrams.hpp"
 #include "failing_calls.hpp"
@@ -15,8 +15,8 @@ namespace {
 constexpr auto returns_errno = convention::returns_errno;
 constexpr auto minus_one = convention::minus_one;
 
-/// Returns the errno values with which a post can fail. Several of them mean that the queue is
-/// full.
+/// Returns the errno values with which these tests make a post fail. Several of them mean that the
+/// queue is full.
 [[nodiscard]] std::vector<expected_failure> failures_of_posts() {
   return any_failures_but({{ENOMEM, error_kind::would_block},
                            {EAGAIN, error_kind::would_block},
@@ -184,7 +184,7 @@ std::vector<expected_failure> poll_failures() {
 
 }  // namespace
 
-TEST_CASE("a failed poll is an error of the driver and never an empty range") {
+TEST_CASE("a failed poll returns an error and not an empty range") {
   const testbed bed;
   std::array<work_completion, 4> slots;
   auto& pointer = bed.left_queue.native_handle()->context->ops.poll_cq;
@@ -211,7 +211,7 @@ TEST_CASE("a failed poll is an error of the driver and never an empty range") {
       pointer);
 }
 
-TEST_CASE("a polling session that cannot start or continue is an error of the driver") {
+TEST_CASE("a polling session that cannot start or continue returns an error") {
   const testbed bed;
   const auto queue = supported(extended_queue::create(bed.context, 64),
                                "extended completion queues with these fields");
@@ -283,7 +283,7 @@ TEST_CASE("a failure to request a notification is reported with its cause") {
       pointer);
 }
 
-TEST_CASE("a failure to read events ends every wait for them with its cause") {
+TEST_CASE("a failure to read events ends a wait for them with its cause") {
   const testbed bed;
   const auto queue = must(waitable_completion_queue::create(bed.context, 4));
   const completion_channel channel = queue.completion_channel();

@@ -10,8 +10,9 @@ namespace {
 
 /// Posts until the queue is full, and returns the number of requests that were posted.
 ///
-/// This number must lie between the granted capacity and the one that a query returns. The two
-/// differ with rxe, which reports the requested capacity as granted.
+/// This number must be at least the granted capacity, and at most the larger of that and the
+/// capacity that a query returns. The two differ with rxe, which reports the requested capacity as
+/// granted.
 template <class Post>
 std::uint64_t fill(Post post, std::uint64_t granted, std::uint64_t queried) {
   const std::uint64_t most = std::max(granted, queried);
@@ -54,7 +55,7 @@ TEST_CASE("posting to a full send queue would block and all accepted requests co
                               {.id = id, .signaled = id + 1 >= std::min(granted, queried)});
       },
       granted, queried);
-  // Every operation is refused now.
+  // Writes and reads are refused as well.
   CHECK(failure_of(left.post_write({.elements = outbox.gather(), .remote = outbox.remote()})) ==
         error_kind::would_block);
   CHECK(failure_of(left.post_read({.elements = outbox.scatter(), .remote = outbox.remote()})) ==
@@ -102,7 +103,7 @@ TEST_CASE("posting to a full receive queue would block and all accepted requests
     take_success(bed.left_queue, id);
     CHECK(take_success(bed.right_queue, id).byte_count() == 1U);
     CHECK(inbox.bytes()[id % 1024] == outbox.bytes()[id % 1024]);
-    // Each polled completion frees one place.
+    // The first polled completion has freed one place.
     if (id == 0) must(right.post_receive({.elements = inbox.scatter()}, {.id = count}));
   }
 }

@@ -81,7 +81,7 @@ TEST_CASE_METHOD(four_members, "a group's channels have numbers and share one co
     CHECK_FALSE(each.peer_of(channel_id()));
     CHECK_FALSE(each.peer_of({.index = 0, .generation = 1000}));
   }
-  // The channels in a group support all operations. Their peer may be the member itself.
+  // A member can also use its channels directly, even the one that connects it to itself.
   std::vector<buffer<>> memory = buffers(bed);
   buffer<> from(bed.domain, pattern(block, 1));
   for (std::uint32_t peer = 0; peer < count; ++peer)
@@ -269,7 +269,7 @@ TEST_CASE_METHOD(members_with_memory,
 }
 
 TEST_CASE_METHOD(members_with_memory,
-                 "an error for one peer's part does not stop the others from being posted") {
+                 "peers whose parts cannot be made are reported and the others get theirs") {
   buffer<> from(bed.domain, 2 * block);
   const auto part = [&](std::uint32_t peer) -> result<write_operation> {
     VERBSPP_TRY(source, from.region().gather(peer * block, block));
@@ -514,7 +514,8 @@ TEST_CASE_METHOD(four_members, "a list of peers may change while parts are poste
   std::vector<std::uint32_t> asked;
   const auto part_for = [&](std::uint32_t peer) {
     asked.push_back(peer);
-    // This reallocates the program's list, and changes the group's list of connected peers.
+    // This reallocates the program's list. In one variant, it also changes the group's list of
+    // connected peers.
     listed.assign(1000, 0);
     listed.shrink_to_fit();
     if (is_of_group) all[0][2] = channel();
@@ -565,7 +566,7 @@ TEST_CASE("a group's handshake reports the members that it could not connect") {
   }
   remotes.resize(2);
   remotes[1] = endpoint();  // invalid
-  SECTION("a prepared group connects all members or none") {
+  SECTION("a prepared group reports the invalid endpoint") {
     const auto failed = failure_of(std::move(left).handshake(remotes));
     CHECK(failed.peer() == 1U);
     CHECK(failed.failed() == 1);

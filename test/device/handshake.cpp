@@ -110,8 +110,8 @@ TEST_CASE("requesting an MTU larger than the peer's is a mismatch") {
 
 TEST_CASE("packet sequence numbers can be set and wrap around") {
   const testbed bed;
-  // The first packet sequence number is so close to the largest one that the numbers soon wrap
-  // around. Each end sets its first number explicitly.
+  // The packet sequence numbers from left to right begin so close to the largest one that they soon
+  // wrap around. Each end sets the first of them explicitly.
   auto [left, right] = connect(must(bed.left().send_psn(0xfffffd).build()),
                                must(bed.right().receive_psn(0xfffffd).build()));
   for (int i = 0; i < 8; ++i) check_traffic(bed, left, right);
@@ -324,7 +324,7 @@ TEST_CASE("receives posted before the handshake get the first messages in order"
   CHECK(inbox.bytes() == outbox.bytes());
 }
 
-TEST_CASE("receives of a prepared queue pair do not complete until a message arrives") {
+TEST_CASE("receives of a prepared queue pair stay posted") {
   const testbed bed;
   buffer<> inbox(bed.domain, 32);
   prepared pair = must(bed.left().build());

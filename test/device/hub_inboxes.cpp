@@ -272,7 +272,7 @@ TEST_CASE("poll() of a hub leaves the messages of channels that have no inbox fo
       "both messages");
 }
 
-TEST_CASE("an inbox keeps the messages of a client in a table") {
+TEST_CASE("an inbox gets the messages of a client in a table") {
   served_clients all(0);
   auto clients = must(hub_clients<std::optional<inbox>>::create(*all.hub));
   all.add();

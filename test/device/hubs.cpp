@@ -405,7 +405,7 @@ TEST_CASE("a stop request ends a hub's wait in each wait mode") {
   }
 }
 
-TEST_CASE("a hub refuses objects for which it has no room") {
+TEST_CASE("a hub refuses invalid options and objects for which it has no room") {
   const testbed bed;
   const auto pool = must(message_pool::create(bed.domain, 8, 64));
   CHECK(failure_of(channel_hub::create(bed.domain, {.channels = 0})) == error_kind::invalid_input);
@@ -500,8 +500,8 @@ TEST_CASE_METHOD(two_channels, "a channel with requests in flight closes within 
 
 TEST_CASE("two threads answer a hub's fifty clients, any of which may be killed at any moment") {
   constexpr std::uint32_t clients = 50;
-  // A message of this length is sent in several packets, so some clients are killed in the middle
-  // of a message.
+  // A message of this length is sent in several packets, so a client may be killed in the middle of
+  // a message.
   constexpr std::uint32_t long_message = 10000;
   const testbed bed;
   const auto pool = must(message_pool::create(bed.domain, 300, long_message));
