@@ -78,7 +78,7 @@ void check_told(const work_error& told, const ending& expected, std::uint64_t id
                           Catch::EndsWith(std::string("; ") + told.hint()));
 }
 
-/// Polls failed completions from an extended queue, and stores their fields.
+/// Waits for at least `count` failed completions of an extended queue, and returns them.
 std::vector<work_error> take_failures(const extended_completion_queue<fields>& queue,
                                       std::size_t count) {
   std::vector<work_error> failures;

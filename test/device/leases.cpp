@@ -54,7 +54,7 @@ TEST_CASE_METHOD(memory_for_windows, "a lease of a part for a window uses a memo
   must(other.revoke());
 }
 
-TEST_CASE("a lease grants the rights that it names and no others") {
+TEST_CASE("a lease by a window or a registration grants only the rights that it names") {
   for_each_way([]<lease_by By>(lease_bed& bed) {
     if constexpr (By !=
                   lease_by::connection) {  // a lease by connection has the rights of the memory

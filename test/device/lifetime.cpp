@@ -12,7 +12,7 @@ using namespace verbspp::test;
 
 namespace {
 
-/// All objects that a queue pair needs. Each can be destroyed separately.
+/// A queue pair and the objects that it uses. Each of them can be destroyed separately.
 struct parts {
   parts()
       : opened(must(open_device(device_name()))),
@@ -180,7 +180,7 @@ TEST_CASE("a queue pair can be assigned to repeatedly and after it was moved fro
   CHECK(must(taken.query_state()) == queue_pair_state::init);
 }
 
-TEST_CASE("every accessor of a moved-from queue pair reports it as empty") {
+TEST_CASE("a moved-from queue pair has no number, endpoint or capacities") {
   const testbed bed;
   const auto check = [](auto pair) {
     using queue_pair = decltype(pair);
@@ -237,12 +237,12 @@ TEST_CASE("a queue pair with requests in flight can be destroyed before its memo
         must(left.post_read({.elements = near->scatter(), .remote = far->remote()}, {.id = id}));
         must(right.post_write({.elements = far->gather(), .remote = near->remote()}, {.id = id}));
       }
-      // Polls a different number of completions in each round, so that the queue pairs are
-      // destroyed at different points.
+      // Polls a different number of times in each round, so that the queue pairs are destroyed at
+      // different points.
       std::array<work_completion, 4> slots;
       for (int i = 0; i < 3 * round; ++i) static_cast<void>(must(bed.left_queue.poll(slots)));
     }
-    // If the device were still using the memory, a sanitizer would report it.
+    // If softverbs were still using the memory, a sanitizer would report it.
     near.reset();
     far.reset();
     // Removes the completions of finished requests, so that the queues do not overflow.

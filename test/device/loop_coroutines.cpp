@@ -219,7 +219,7 @@ TEST_CASE("a coroutine that is destroyed during an exchange notifies the peer") 
   CHECK(peer.get().has_error());
 }
 
-TEST_CASE("an acceptor that is stopped ends the wait for its next client") {
+TEST_CASE("a wait for the next client ends at its limit or if the acceptor was stopped") {
   const testbed bed;
   event_loop loop;
   auto prepare = [&bed]() noexcept -> result<exchange_offer<prepared_channel, std::uint32_t>> {

@@ -92,7 +92,7 @@ TEST_CASE("two ends meet even if only one can reach the other or one starts late
   const held_port unreachable;
   auto other = std::async(std::launch::async,
                           [&] { return meet_at(bed, right, unreachable.text(), 2, patience); });
-  // The first attempt to connect is refused, because the other end has not started.
+  // The right end's attempts to connect are refused, because no program listens on that port.
   // steady: this pause makes a refusal likely; the ends meet even without a refusal
   std::this_thread::sleep_for(20ms);
   auto one = must(meet_at(bed, left, right.port, 1, patience));

@@ -73,7 +73,7 @@ work_status write_to(const testbed& bed, const Remote& remote,
   return status_of(take_one(bed.left_queue));
 }
 
-/// A page-aligned page of zero bytes.
+/// A page of bytes that are initially zero, aligned to its size.
 struct alignas(4096) page {
   std::array<std::byte, 4096> bytes{};
 };
@@ -97,7 +97,7 @@ void check_registration(const testbed& bed, std::span<std::byte> memory) {
 
 }  // namespace
 
-TEST_CASE("memory can be registered with each combination of rights") {
+TEST_CASE("memory can be registered with many combinations of rights") {
   const testbed bed;
   std::array<std::byte, 256> bytes{};
   const std::span<std::byte> memory(bytes);
@@ -116,7 +116,7 @@ TEST_CASE("memory can be registered with each combination of rights") {
   }
 }
 
-TEST_CASE("memory of any trivially copyable objects can be registered and is counted in bytes") {
+TEST_CASE("memory of integers and characters can be registered and is counted in bytes") {
   const testbed bed;
   std::vector<std::uint64_t> numbers(10);
   CHECK(must(register_memory<access::local_write>(bed.domain, numbers)).length() == 80);
@@ -246,7 +246,7 @@ TEST_CASE(
                               Catch::Contains("ulimit -l"));
 }
 
-TEST_CASE("the error for memory that cannot be locked does not name a limit if it is unlimited") {
+TEST_CASE("the error for memory that cannot be locked says if the limit is unlimited") {
   const testbed bed;
   std::array<std::byte, 64> memory{};
   const failing_verb fails("ibv_reg_mr_iova2", ENOMEM);

@@ -207,7 +207,7 @@ TEST_CASE_METHOD(two_queue_pairs,
 }
 
 TEST_CASE_METHOD(two_queue_pairs,
-                 "a type 2 window that is still bound cannot be bound by any queue pair") {
+                 "a type 2 window that is still bound cannot be bound by another queue pair") {
   connected_pair other = connect(bed);
   shown_memory memory(bed.domain, 64);
   auto window = window_of<type_2>(bed.domain);

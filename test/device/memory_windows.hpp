@@ -79,7 +79,7 @@ inline work_status write_by_another(const testbed& bed, const remote_destination
   return write(bed, pair.left, to, source);
 }
 
-/// Returns a forged handle, whose rkey or rights were never granted.
+/// Returns a forged handle, which claims access that was not granted.
 inline remote_memory<access::remote_write> claimed(std::uint64_t address, std::uint64_t length,
                                                    remote_key rkey) {
   return {address, length, rkey};

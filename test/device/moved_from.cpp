@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Objects that were moved from or deregistered. Creating another object from one of them
-/// fails with an error message, and their printed form shows their state.
+/// Objects that were moved from or deregistered. Calls that need such an object fail with an error
+/// message.
 
 #include "datagrams.hpp"
 

@@ -89,7 +89,7 @@ void check_all_were_destroyed() {
 
 }  // namespace
 
-TEST_CASE("a handler traces the creation and destruction of every verbs object") {
+TEST_CASE("a handler traces the creation and destruction of verbs objects") {
   const trace_recorder recorder;
   {
     const auto opened = must(open_device(device_name()));
