@@ -180,7 +180,7 @@ TEST_CASE("the place of a message returns to the pool when the request has finis
   check_places(pool);
 }
 
-TEST_CASE("an inbox returns messages in order and posts receives with few doorbells") {
+TEST_CASE("an inbox returns messages in order and keeps receives posted") {
   const testbed bed;
   auto left = must(bed.domain.build_channel().build());
   auto right = must(bed.domain.build_channel().max_receive_work_requests(16).build());
@@ -309,7 +309,8 @@ TEST_CASE("several inboxes and a handle share a receive queue") {
   arrives(first, 2);
   CHECK(must(receive.wait(patience)).byte_count() == 5U);
 
-  // The receives of a destroyed inbox stay posted: `second`, `first`, `second`, `first`.
+  // The receives of a destroyed inbox stay posted. The queue now has receives of `second`, `first`,
+  // `second` and `first`, in this order.
   second.reset();
   CHECK(second_pool.available() == 6);
   SECTION("and drop what they receive") {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Tests with two processes. The peer is another instance of this program, which runs one of
-/// the test cases that are reserved for peers.
+/// Tests with two processes. The peer is another instance of this program, which runs the test case
+/// that is reserved for peers.
 #include "channels.hpp"
 
 #include <fcntl.h>
@@ -182,7 +182,7 @@ void offer_memory(const testbed& bed, const peer_link& connection) {
   buffer<> memory(bed.domain, pattern(message_size, 60));
   connected right = connect_over(connection, must(bed.left().build()));
   connection.put(writable(memory.remote()).encode());
-  // While the parent reads and writes its memory, this process makes no verbs calls.
+  // While the parent reads and writes this memory, this process makes no verbs calls.
   connection.meet();
   if (memory.bytes() != pattern(message_size, 61))
     throw failure(__FILE__, __LINE__, "the parent's data was not written");

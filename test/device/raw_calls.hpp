@@ -44,7 +44,7 @@ class raw_end {
   [[nodiscard]] prepared_channel take_prepared() { return *std::exchange(prepared_, {}); }
   void connect(channel link) { link_ = std::move(link); }
   [[nodiscard]] channel& link() { return link_; }
-  /// Sends a message. \returns false if the connection is broken
+  /// Sends a message. \returns false if that fails
   bool send(std::span<const std::byte> bytes) {
     message next = must(pool_.take());
     must(next.assign(bytes));

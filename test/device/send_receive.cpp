@@ -52,7 +52,8 @@ TEST_CASE_METHOD(two_queue_pairs, "a message of any size arrives as it was sent"
   }
 }
 
-TEST_CASE_METHOD(two_queue_pairs, "a message without elements needs a receive without elements") {
+TEST_CASE_METHOD(two_queue_pairs,
+                 "a message without elements arrives in a receive without elements") {
   must(right.post_receive({}, {.id = 1}));
   must(left.post_send({.immediate = immediate_data(3)}, {.id = 2}));
   take_success(bed.left_queue, 2);
@@ -82,7 +83,7 @@ TEST_CASE("elements of uneven lengths are gathered and scattered in order") {
     const auto places = uneven_pieces(most + 1 - count, 7, 13);
     std::size_t room = 0;
     for (const auto& [offset, length] : places) {
-      // The last element gets the remaining bytes.
+      // The last element is large enough for the remaining bytes.
       const bool last = offset == places.back().first;
       const std::size_t taken = last ? std::max(length, expected.size()) : length;
       into.push_back(inbox.scatter(offset, taken));

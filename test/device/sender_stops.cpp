@@ -209,7 +209,7 @@ TEST_CASE("the end of a channel completes its operations while another thread st
     const auto waiting = as_sender([&messages] { return messages->async_wait(); });
     std::stop_source stop;
     std::vector<std::unique_ptr<running<decltype(sender)>>> sends;
-    // There are more sends than places in the queue, so some of them wait for room.
+    // There are more sends than requested places in the queue, so some of them may wait for room.
     for (int i = 0; i < 8; ++i)
       sends.push_back(std::make_unique<running<decltype(sender)>>(sender, stop.get_token()));
     running receive(waiting, stop.get_token());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Channels that own the socket over which they were connected, and so are tied to it. These
-/// tests check how a peer detects that the other end was closed or destroyed.
+/// Channels that are tied to the socket over which they were connected: they keep a duplicate of
+/// it. These tests check how a peer detects that the other end was closed or destroyed.
 #include "../socket_pair.hpp"
 #include "channels.hpp"
 #include "transports.hpp"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Queue pairs of any transport, in any state, for tests that cover all three transports.
+/// Queue pairs of any transport, and messages between them, for tests that cover several
+/// transports.
 #pragma once
 
 #include "device.hpp"
@@ -143,7 +144,7 @@ inline void check_names_both(const error& e, const std::string& field, const std
              Catch::Contains(field) && Catch::Contains(local) && Catch::Contains(remote));
 }
 
-/// Returns the endpoint with its address replaced by one that no port has.
+/// Returns the endpoint with its address replaced by one that probably no port has.
 [[nodiscard]] inline endpoint at_address_of_nobody(const testbed& bed, endpoint remote) {
   if (bed.is_ethernet())
     remote.address.bytes[15] ^= 0x5a;

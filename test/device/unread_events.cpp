@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Events that are left unread in queues. They delay no call, and none of them is lost. The
-/// library itself does not let them accumulate.
+/// Events that are left unread. They delay no call, and can be read later as long as their objects
+/// exist. The library's own waits do not let them accumulate.
 
 #include "device.hpp"
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Checks that memory which the device uses is marked correctly for AddressSanitizer and
-/// Valgrind, and that these tools never report the device's own accesses. The tests also run
-/// without the tools, which shows that they are not required. The tests in ../watched check that
-/// the tools find mistakes.
+/// Checks that memory which the device uses is marked correctly for AddressSanitizer and Valgrind,
+/// and that these tools do not report the device's own accesses. The tests also run without the
+/// tools, which shows that they are not required. The tests in ../watched check that the tools find
+/// mistakes.
 #include "channels.hpp"
 #include <verbspp/memory/detail/watched_memory.hpp>
 
@@ -102,8 +102,8 @@ TEST_CASE("the program may use memory that the device has returned even if reque
 }
 
 TEST_CASE("only ranges within the program's memory are watched") {
-  // The addresses and lengths of invalid elements, which the device refuses. These ranges do not
-  // belong to the program, so none of them may be marked.
+  // These are the addresses and lengths of invalid elements, which the device refuses. The ranges
+  // do not belong to the program, so none of them may be marked.
   for (const std::uint64_t address :
        {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{0x1000}, std::uint64_t{0x7fff8000},
         std::uint64_t{0xdeadbeef}, std::uint64_t{0xdeadbeef000}, std::uint64_t{1} << 47,

@@ -41,7 +41,7 @@ void check_whole(const connected& pair) {
 }
 
 /// The statuses that a mistake at the local end can cause. Hardware reports a protection error, but
-/// rxe reports some mistakes as an invalid request.
+/// rxe reports some mistakes as a queue pair operation error.
 constexpr auto local_mistakes = {local_protection_error, local_queue_pair_operation_error};
 /// The statuses that can be reported if an access exceeds a region's rights or bounds, or if the
 /// queue pair lacks the right. In the latter case, rxe reports an invalid request.
