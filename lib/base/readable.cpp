@@ -48,8 +48,8 @@ struct closes_signal {
   }
 };
 
-/// Returns this thread's eventfd, which the first call creates; -1 if it could not be created, or
-/// if the thread is ending.
+/// Returns this thread's eventfd, and creates it if necessary; -1 if it could not be created, or if
+/// the thread is ending.
 int descriptor_of_stops() noexcept {
   stop_signal& mine = signal_of_thread;
   if (mine.has_ended) return -1;

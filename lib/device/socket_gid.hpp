@@ -14,7 +14,7 @@
 #pragma GCC visibility push(hidden)
 namespace verbspp::detail {
 
-/// The length of the prefix ::ffff:0:0 before an IPv4 address.
+/// The length in bytes of the prefix ::ffff:0:0 before an IPv4 address.
 inline constexpr std::size_t mapped_bytes = 12;
 
 /// Returns the IP address of a socket address, as 16 bytes. Empty if the address belongs to a

@@ -137,7 +137,7 @@ result<native_queue_pair> create_extended(ibv_qp_init_attr_ex& initial, transpor
   return error(error_kind::not_supported, operation, advice);
 }
 
-/// Creates the queue pair with the plain call, which every provider implements.
+/// Creates the queue pair with the plain call, which requires no extended verbs.
 result<native_queue_pair> create_standard(ibv_qp_init_attr_ex& initial) noexcept {
   ibv_qp_init_attr plain{};
   plain.send_cq = initial.send_cq;
@@ -296,8 +296,8 @@ result<queue_pair_data> adopt(transport type, queue_pair_state state, ibv_qp* na
                  "this queue pair was created without the extended posting interface "
                  "(ibv_create_qp_ex with send_ops_flags): leave extended_posting out");
 
-  // In every state after RESET, the device can report the port, the rights and the queue key of the
-  // queue pair.
+  // In states other than RESET, the device normally reports the port, the rights and the queue key
+  // of the queue pair.
   queue_pair_settings known = settings;
   if (state != queue_pair_state::reset && attributes.port_num != 0) {
     const auto port = port_number::assume(attributes.port_num);

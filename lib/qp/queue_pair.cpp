@@ -103,7 +103,7 @@ result<void> queue_pair_owner::join(const gid& group, lid multicast_lid) noexcep
         error_kind::invalid_input, operation,
         "this is not the GID of a multicast group: such a GID begins with ff, or is a mapped IPv4 "
         "multicast address such as ::ffff:239.1.2.3");
-  // A device ignores a second attachment to the same group, so the library refuses it here.
+  // The kernel ignores a second attachment to the same group, so the library refuses it here.
   for (const multicast_group* each = groups_.get(); each != nullptr; each = each->next.get())
     if (each->address == group && each->multicast_lid == multicast_lid)
       return error(error_kind::invalid_input, operation,

@@ -28,7 +28,7 @@ void end_poll(ibv_cq_ex* polled) {
 }  // namespace
 
 bool is_rxe(const ibv_device_attr& device) noexcept {
-  // Linux's software driver is the only one that reports this vendor and part.
+  // Linux's software driver reports this vendor and part.
   return device.vendor_id == 0xffffff && device.vendor_part_id == 0;
 }
 

@@ -35,10 +35,10 @@ class [[gnu::visibility("hidden")]] signals::blame {
   /// Writes the cause to the other ranks, as far as it is known. Used if this rank lacks the memory
   /// to ask them.
   void tell_without_results(const error& lacking) noexcept;
-  /// Reads, from every connected rank that has no error yet, the number of steps that it has
-  /// joined. If the limit for waiting has expired, ranks that have not arrived get an error. Does
-  /// not wait for late answers, whose memory is kept until they arrive. \returns true if each of
-  /// these ranks has answered, or has an error
+  /// Reads, from every connected rank that has no error yet, the number of steps that it has joined
+  /// with this rank. If the limit for waiting has expired, ranks that have not arrived get an
+  /// error. Does not wait for late answers, whose memory is kept until they arrive. \returns true
+  /// if each of these ranks has answered, or has an error
   bool ask() noexcept;
   /// Posts the read requests. Sets `has_all` to false if one of them could not be posted. \returns
   /// the number of ranks that are being asked

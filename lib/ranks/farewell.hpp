@@ -10,15 +10,15 @@
 
 namespace verbspp::detail {
 
-/// The reason why a rank has aborted a step. The rank writes it to the other ranks that take part
-/// in the step, as one word: the low bits of the count of their steps, two flags, the kind of
-/// error, and the culprit, which may be the writing rank itself.
+/// The reason why a rank has aborted a step. The rank writes it to other ranks that take part in
+/// the step, as one word: the low bits of the count of their steps, two flags, the kind of error,
+/// and the culprit, which may be the writing rank itself.
 ///
 /// A farewell concerns only that step. A rank that waits in the step and reads a farewell fails as
 /// well, unless the cause is only a limit. For each pair of ranks, successive steps use two words
-/// in turn, so that the next step does not overwrite the farewell of this step. If a rank's send
-/// queue is full, the rank writes no farewell, and the others detect the failure themselves. A
-/// farewell needs no memory allocation.
+/// in turn, so that the next step does not overwrite the farewell of this step. If the send queue
+/// to a rank is full, that rank gets no farewell, and detects the failure itself. A farewell needs
+/// no memory allocation.
 struct farewell {
   std::uint32_t culprit;
   error_kind kind;

@@ -59,7 +59,7 @@ class [[gnu::visibility("hidden")]] meeting_point {
   std::vector<visitor> visitors_{};
   enum class presence : std::uint8_t { not_yet, here, left };
   std::vector<presence> presence_;
-  std::vector<std::uint32_t> left_{};  ///< the ranks that have left, in that order
+  std::vector<std::uint32_t> left_{};  ///< the ranks that have left, the first one first
   std::atomic<bool> is_ending_{false};
   std::thread thread_{};
 };
