@@ -42,7 +42,7 @@ result<void> watch(const tcp_socket& loop, int descriptor) {
   return error::from_errno(errno, "epoll_ctl");
 }
 
-/// Echoes the bytes that have arrived. \returns false if the client has closed the connection
+/// Echoes the bytes that have arrived. \returns false if the connection has ended
 bool echo_by_tcp(int client) {
   std::array<char, 256> bytes{};
   const ssize_t length = ::recv(client, bytes.data(), bytes.size(), 0);

@@ -15,7 +15,7 @@ extern const form calls_by_tcp;
 // Measures the round trip time of `echo_bytes`, by coroutines of Asio.
 extern const form echo_by_tcp;
 
-// Each measures the time of 1 MiB.
+// Each measures the time in which 1 MiB is transferred.
 extern const form lending_calls;
 extern const form stream_of_writes;
 
