@@ -269,8 +269,7 @@ void acceptor_core::serve(std::uint32_t place) noexcept {
     case client_state::done:
       return;  // the exchange of this client ended earlier in this round
     case client_state::waiting:
-      // A client that waits for its turn sends nothing, so the event means that it has
-      // disconnected.
+      // While a client waits for its turn, only its disconnection is watched for.
       fail(place,
            served.core->refuse(error(error_kind::not_connected, serving,
                                      "the client disconnected while it waited for its turn")));

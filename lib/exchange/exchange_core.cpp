@@ -145,7 +145,7 @@ result<exchange_step> exchange_core::advance() noexcept {
     }
     if (awaited_ == awaited::connection) return exchange_step::offered;
     if (awaited_ == awaited::decision && !limit_.has_passed()) return exchange_step::greeted;
-    // The peer has stopped reading, and has not sent a reason.
+    // Sending has failed, and the peer has not sent a reason.
     if (broken_output_ != 0) return refuse(without_more(broken_output_));
     if (limit_.has_passed()) return refuse(at_limit());
     return exchange_step::waiting;

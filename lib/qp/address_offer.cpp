@@ -69,7 +69,7 @@ std::optional<offered_address> offered_from(const gid_entry& entry,
     ++unusable.down;
     return std::nullopt;
   }
-  // Each port's GID table has the link-local address that is derived from the port's MAC address,
+  // A RoCE port's GID table has the link-local address that is derived from the port's MAC address,
   // even if the port's interface does not have that address.
   if (same == nullptr && scope_of(entry.address) != scope::ipv6_link_local) {
     ++unusable.stale;
