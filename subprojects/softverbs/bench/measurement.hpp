@@ -7,7 +7,7 @@
 #include <functional>
 #include <vector>
 
-/// The parts that all measurements share: a clock, samples, and the output for table.py.
+/// The parts that the measurements share.
 namespace bench {
 
 /// The lengths of short and long messages, in bytes.
@@ -26,7 +26,7 @@ inline void check(bool right, const char* what) {
 
 inline seconds now() noexcept { return std::chrono::steady_clock::now().time_since_epoch(); }
 
-/// The times of a repeated operation.
+/// The times of a repeated operation, of which the first 2^20 are kept.
 class samples {
  public:
   samples() { times_.reserve(std::size_t{1} << 20); }
@@ -40,18 +40,18 @@ class samples {
   std::vector<double> times_;
 };
 
-/// Prints a single figure: bytes, a number per second, or a ratio.
+/// Prints a single figure: bytes, seconds, a number per second, or a ratio.
 void print(const char* name, double figure);
 
 /// Binds this thread to one of the processors that it may use, counted from 0. Does nothing if
 /// there are not enough.
 void stay_on(unsigned processor) noexcept;
 
-/// The duration of each measurement.
+/// The usual duration of the timed part of a measurement.
 inline seconds duration{0.4};
 
-/// The two ends of a measurement with two processes. Each has a socket to the other, over which
-/// they synchronize before and after.
+/// The two ends of a measurement with two processes. Each gets a socket that is connected to the
+/// other end.
 struct two_ends {
   std::function<void(int)> here;
   std::function<void(int)> there;  ///< in a child process

@@ -6,7 +6,7 @@ and as ratios of them.
     table.py [--rounds N | --quick] [--only NAME] PROGRAM LIBRARY
 
 Each figure is the median of the rounds, in which all measurements take turns. "longest" is the longest
-time of all rounds. perftest's own programs are run as well if they are installed.
+time of all rounds. Without --quick, perftest's own programs are run as well if they are installed.
 """
 
 import argparse
@@ -61,7 +61,8 @@ class Row:
 
 class Wanted:
     """The limit of a figure's ratio to another figure, or to a number: at most `most`, or at least `least`,
-    multiplied by the ratio of the two figures in `by`. With neither, the ratio is only shown."""
+    multiplied by the ratio of the two figures in `by`. With neither, the ratio is only shown. If `of` is
+    0, the figure itself is limited."""
 
     def __init__(self, of, most=None, least=None, title=None, by=None):
         self.of, self.most, self.least, self.title, self.by = of, most, least, title, by
@@ -150,7 +151,8 @@ def free_port():
 
 
 def run_perftest(program, library, figures):
-    """perftest doesn't report when its server listens, so the client is restarted until it connects."""
+    """perftest doesn't report when its server listens, so the client is restarted, at most 50 times, until it
+    connects."""
     command = [program, "-d", "soft0", "-F", "-p", free_port(), *PERFTEST[program]]
     environment = under_softverbs(library)
     with tempfile.TemporaryFile("w+") as log:

@@ -18,7 +18,7 @@ namespace {
 
 using message = std::array<char, 64>;
 
-/// Measures half of a round trip. Both ends block, each on its own processor.
+/// Measures half of a round trip. Both ends block. Each has its own processor, if there are two.
 void socket_latency() {
   run({[](int socket) {
          stay_on(0);
