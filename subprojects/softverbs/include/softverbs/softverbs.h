@@ -13,7 +13,8 @@
 /// - `SOFTVERBS_LINK_LAYER`: `ethernet` (the default) or `infiniband`.
 /// - `SOFTVERBS_CONFIG`: a file that configures devices individually; `docs/configuration.md`
 ///   describes it.
-/// - `SOFTVERBS_SHARED_MEMORY`: `yes` (the default), or `no`: all traffic goes through sockets.
+/// - `SOFTVERBS_SHARED_MEMORY`: `yes` (the default), or `no`: packets go through sockets instead of
+///   shared memory.
 /// - `SOFTVERBS_FAULTS`: the initial faults, in the syntax of softverbs_inject.
 ///
 /// ## Faults
@@ -38,8 +39,9 @@
 ///
 /// The EFFECT on a verb is one of
 ///
-/// - an errno value, such as `ENOMEM`: reported by that verb's own convention, which is to return
-///   it, to return -1 or a null pointer with errno set, or to return it negated (ibv_poll_cq).
+/// - an errno value, such as `ENOMEM`: reported by that verb's own convention, for example to
+///   return it, to return -1 or a null pointer with errno set, or to return it negated, as
+///   ibv_poll_cq does.
 /// - `+ENOMEM`, `-ENOMEM` or `-1/ENOMEM`, for a verb that returns a number: the verb returns the
 ///   value, returns it negated, or returns -1 with errno set. Providers differ in this.
 /// - a time, such as `20ms`, `5us` or `1s`, or a range, such as `1ms..5ms`: the call takes that
@@ -62,8 +64,8 @@
 ///   down, nothing arrives that is sent from it or to it. Applies to all ports of all devices,
 ///   unless one is named.
 /// - `device-fatal[@softN]`: raises an asynchronous event; after it, the device can't be opened,
-///   and verbs on it fail with EIO, except ibv_close_device and ibv_get_async_event. The connection
-///   manager's identifiers on it get RDMA_CM_EVENT_DEVICE_REMOVAL.
+///   and most verbs on it fail with EIO, but not ibv_close_device and ibv_get_async_event. The
+///   connection manager's identifiers on it get RDMA_CM_EVENT_DEVICE_REMOVAL.
 /// - `peer-lost[@QPN]`, `peer-back[@QPN]`: while the peer is lost, nothing arrives that is sent by
 ///   or to this queue pair; without a number, by or to any queue pair of this process.
 ///
