@@ -28,7 +28,8 @@ inline bool is_thread_sanitized() noexcept { return __tsan_acquire != nullptr; }
 /// True if AddressSanitizer checks the arguments of C library functions.
 inline bool is_sanitized() noexcept { return __asan_poison_memory_region != nullptr; }
 
-/// True if the program runs under Valgrind.
+/// True if the program runs under Valgrind. Always false if this library was built without
+/// Valgrind's headers.
 inline bool is_emulated() noexcept {
 #if defined(SOFTVERBS_HAS_VALGRIND)
   static const bool emulated = RUNNING_ON_VALGRIND != 0;

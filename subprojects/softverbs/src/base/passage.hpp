@@ -8,9 +8,9 @@
 namespace softverbs {
 
 /// Marks a section in which a thread uses shared objects without a lock, although other threads may
-/// destroy them. Each thread has its own passage. To destroy an object, a thread first removes it
-/// from the table where other threads look it up, and then waits until each thread that was in its
-/// passage has left it.
+/// destroy them. Each of up to 512 threads has a passage of its own. To destroy an object, a thread
+/// first removes it from the table where other threads look it up, and then waits until each thread
+/// that was in its passage has left it.
 ///
 /// This works because each side announces what it does before it checks what the other side does. A
 /// user enters its passage and then looks the object up. The destroying thread removes the object
