@@ -277,7 +277,8 @@ class reader {
   }
 
   bool read_limit(std::string_view value, std::uint32_t least, std::uint32_t& limit) {
-    // `limit` still has the default value, which is the largest that can be configured.
+    // `limit` has the default value, which is the largest that can be configured, unless `without`
+    // has set it to 0.
     const auto wanted = number(value);
     if (!wanted || *wanted < least || *wanted > limit)
       return no("this limit must be a number from " + std::to_string(least) + " to " +

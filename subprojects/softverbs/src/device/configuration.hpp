@@ -15,8 +15,8 @@ namespace softverbs {
 
 enum class link_layer : std::uint8_t { ethernet, infiniband };
 
-/// The encapsulation of packets, which follows from the type of the source GID. Connected queue
-/// pairs with different encapsulations can't communicate.
+/// The encapsulation of packets, which on Ethernet follows from the type of the source GID.
+/// Connected queue pairs with different encapsulations can't communicate.
 enum class network : std::uint8_t { infiniband, roce_v1, roce_v2 };
 
 /// The maximum number of devices in a process, and the maximum number of ports on a device.
@@ -110,8 +110,8 @@ struct device_description {
 /// The devices of a process.
 struct configuration {
   std::vector<device_description> devices;
-  /// A hash of SOFTVERBS_LINK_LAYER and of the settings in the configuration file; 0 without a
-  /// file. Processes with different fingerprints can't reach each other.
+  /// A hash of SOFTVERBS_LINK_LAYER and of the sections and settings in the configuration file; 0
+  /// without a file. Processes with different fingerprints can't reach each other.
   std::uint32_t fingerprint = 0;
   /// True if memory is shared with other processes. Otherwise, all packets go through sockets. Only
   /// an environment variable sets this, not the file.

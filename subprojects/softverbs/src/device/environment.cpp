@@ -87,8 +87,8 @@ std::optional<configuration> read_file(const char* path, link_layer usual) {
 
 struct environment {
   configuration devices;
-  /// The description that all devices have if there is no configuration file, including those that
-  /// only other processes have.
+  /// The default description of a device if there is no configuration file. It also describes
+  /// devices that only other processes have.
   std::optional<device_description> usual;
 };
 
@@ -146,7 +146,7 @@ environment read_environment() {
 }
 
 /// Divides the queue pairs and receive work queues of a process among its devices. Each device
-/// reports its share as its limit.
+/// reports at most its share as its limit.
 void share_queue_pairs(configuration& all) noexcept {
   for (device_description& each : all.devices) {
     const auto share = limits::queue_pairs / static_cast<std::uint32_t>(all.devices.size());
