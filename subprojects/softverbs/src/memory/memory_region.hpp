@@ -30,7 +30,8 @@ struct memory_region final : ibv_mr, importable<memory_region> {
 };
 
 /// Checks that all access rights are `known` and `supported`, and don't contradict each other.
-/// Returns 0, EINVAL, or EOPNOTSUPP for a right that is known but not supported.
+/// Optional rights are ignored. Returns 0, EINVAL, or EOPNOTSUPP for a right that is known but not
+/// supported.
 int check_rights(unsigned access, unsigned known, unsigned supported) noexcept;
 
 /// Populates the pages of a range, as pinning the range would. Returns 0, or EFAULT if some pages
@@ -43,9 +44,8 @@ int bring_in(std::uintptr_t start, std::size_t length, bool writes) noexcept;
 /// contains it. Returns 0 or an errno value.
 int check_range(std::uint64_t start, std::size_t length, std::uint64_t iova) noexcept;
 
-/// Checks a registration as the kernel does. Unless it is for on-demand paging, all pages must be
-/// mapped, but only the first and the last one are checked for access rights. Returns 0 or an errno
-/// value.
+/// Checks a registration. Unless it is for on-demand paging, all pages must be mapped; only the
+/// first and the last one are checked for access rights. Returns 0 or an errno value.
 int check_registration(const void* address, std::size_t length, std::uint64_t iova,
                        unsigned access) noexcept;
 

@@ -28,7 +28,7 @@ struct shown_region {
   std::uint64_t length;
   std::uint64_t memory;  ///< the address of the first byte in the process that owns it
   std::uint8_t is_window;
-  std::uint8_t is_device_memory;  ///< true for device memory, which peers have mapped
+  std::uint8_t is_device_memory;  ///< true for device memory, which peers may have mapped
 };
 
 /// The properties of a queue pair that its peer needs in order to carry out requests directly, in

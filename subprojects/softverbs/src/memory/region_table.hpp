@@ -23,8 +23,9 @@ inline constexpr std::uint32_t remote_key_bit = 0x8000'0000U;
 inline constexpr unsigned key_index_shift = 8;
 
 /// Finds regions and windows by key. A key consists of an index (23 bits) and a variant (8 bits).
-/// The variant changes each time the index is reused, so the key of a region that no longer exists
-/// is refused. The variant of a window's key is chosen by the request that binds the window.
+/// The variant changes each time the index is reused, so the key of a removed region is refused
+/// until the variant, which has 256 values, wraps around. The variant of a window's key is chosen
+/// by the request that binds the window.
 class region_table {
  public:
   /// Sets the tables in which all regions and windows are published. Must be called before all
@@ -76,8 +77,8 @@ class region_table {
   std::byte* remote(const reach& within, std::uint32_t rkey, std::uint64_t address,
                     std::uint64_t length, unsigned right) const noexcept;
 
-  /// Returns the whole region with this key, or an empty span if access with `right` is not
-  /// permitted.
+  /// Returns the whole region with this rkey. Returns an empty span if access with `right` is not
+  /// permitted, or if the key belongs to a window.
   std::span<std::byte> all_of(const reach& within, std::uint32_t rkey,
                               unsigned right) const noexcept;
 
