@@ -10,7 +10,7 @@
 
 namespace softverbs {
 
-/// The target of packets to an address that no device has. These packets are lost.
+/// The target of packets to a unicast address that no device has. These packets are lost.
 inline constexpr station nobody = 0xff;
 
 /// The queue pair number that stands for all members of a multicast group.

@@ -87,7 +87,7 @@ pid_t process_behind(int socket) noexcept;
 /// the second must be, too.
 using attachment = std::array<int, 2>;
 inline constexpr attachment nothing_attached{-1, -1};
-/// Sends a notice with these descriptors. Returns false if it can't be sent without waiting.
+/// Sends a notice with these descriptors. Never waits. Returns false if the notice was not sent.
 bool send_notice(int socket, const notice& what, const attachment& with) noexcept;
 /// Sends a notice that consists only of its kind.
 bool send_notice(int socket, notice::kind what) noexcept;

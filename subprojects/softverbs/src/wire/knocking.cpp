@@ -102,7 +102,7 @@ void wire::greet(outlet& way) noexcept {
   notice greeting{};
   greeting.what = notice::kind::greeting;
   const bool sent = send_notice(way.socket, greeting, {end->pair.descriptor(), -1});
-  // If the peer has received the message, it has its own copy of the descriptor.
+  // A message that was sent holds a reference of its own to the memory.
   end->pair.close_descriptor();
   if (!sent) return;
   end->process = way.process;

@@ -10,7 +10,7 @@ namespace softverbs {
 const char* own_kind() noexcept;
 
 /// Called if no process with this process's prefix has the slot. If a process with a different
-/// prefix has the slot, reports this on stderr, once.
+/// prefix has the slot, reports this on stderr, once. Searches at most once a second.
 void tell_of_stranger(std::uint32_t slot) noexcept;
 
 }  // namespace softverbs

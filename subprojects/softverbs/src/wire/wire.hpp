@@ -51,9 +51,9 @@ struct inlet;
 /// namespace and through shared memory without a name. Neither leaves anything behind after a
 /// crash.
 ///
-/// A process listens at a slot, whose number is the upper part of its queue pair numbers.
-/// Everything it sends to another process goes through one connection, which it opened to the
-/// other's slot, and which carries no packets in the other direction. So it does not matter in
+/// A process listens at a slot, whose number is the upper part of its queue pair numbers. All
+/// packets that it sends to another process go through one connection, which it opened to the
+/// other's slot, and which carries only notices in the other direction. So it does not matter in
 /// which order two processes open or close connections, and this process itself is a peer like any
 /// other.
 class wire {
@@ -87,9 +87,8 @@ class wire {
   /// A descriptor that is readable when there may be something to do.
   int descriptor() const noexcept { return epoll_; }
 
-  /// Polls for packets. Unless `thoroughly` is true, most calls skip the system call if this
-  /// process has a single incoming connection, or polls rings. So this is cheap enough for every
-  /// poll of a completion queue.
+  /// Polls for packets. Unless `thoroughly` is true, many calls skip epoll_wait (see
+  /// `looks_between` in wire.cpp), so this is cheap enough for every poll of a completion queue.
   void look(bool thoroughly) noexcept;
   /// Returns the next received packet, or null if there are no more.
   const packet* next();
@@ -114,8 +113,9 @@ class wire {
   /// Sets whether this process receives multicasts. Returns 0 or an errno value.
   int hear_multicasts(bool wanted) noexcept;
 
-  /// Sends a packet now, or as soon as the peer has read earlier ones. The queue pair that sends it
-  /// may be destroyed before it is sent.
+  /// Sends a packet now, or as soon as the peer has read earlier ones. Drops it if too many packets
+  /// wait for this peer already. The queue pair that sends the packet may be destroyed before the
+  /// packet is sent.
   void owe(const packet_header& header);
 
   /// The numbers of the queue pairs that waited, and whose connections accept packets again. The
@@ -124,23 +124,26 @@ class wire {
   /// Adds `qpn` to `writable_again` when the connection to `target_qpn` accepts packets again.
   void wait_writable(std::uint32_t target_qpn, std::uint32_t qpn, turn when);
 
-  /// Sets the descriptors of memory that all peers map. Peers can write to `device_memory`, but not
-  /// to `tables`. A negative number means that there is no such memory. The descriptors are sent to
-  /// each process that connects from now on. The caller still owns them.
+  /// Sets the descriptors of memory that peers map. Peers can write to `device_memory`, but not to
+  /// `tables`. A negative number means that there is no such memory. The descriptors are sent to
+  /// each process that completes a handshake from now on. The caller still owns them.
   void publish(int tables, int device_memory) noexcept { published_ = {tables, device_memory}; }
   /// Returns the process behind `target_qpn` if it shares memory and has completed the handshake.
-  /// Otherwise returns null, and opens a connection, so that a later call may find it.
+  /// Otherwise returns null, and opens a connection if there is none, so that a later call may find
+  /// the process.
   std::shared_ptr<const remote_process> find(std::uint32_t target_qpn);
   /// The processes that have connected to this one and share memory with it.
   std::vector<std::shared_ptr<const remote_process>> connected() const;
 
-  /// True if `process` owns the queue pairs whose numbers have the same upper part as `qpn`, or if
-  /// this can't be checked. The kernel's information decides, because a peer's claims are not
-  /// trusted. This is expensive if this process has no connection to that slot.
+  /// Checks that `process` owns the queue pairs whose numbers have the same upper part as `qpn`.
+  /// The kernel's information decides, because a peer's claims are not trusted. Without that
+  /// information, returns true, unless it is missing because the owner's backlog is full. This is
+  /// expensive if this process has no connection to that slot.
   bool belongs_to(std::uint32_t qpn, pid_t process);
 
   /// True if the process behind `target_qpn` may still answer, because an answer may be unread
-  /// here, or because the process exists and has not read everything that was sent to it.
+  /// here, because the process exists and has not read everything that was sent to it, or because
+  /// it can't be reached yet for lack of resources.
   bool may_still_answer(std::uint32_t target_qpn) const noexcept;
 
  private:
@@ -171,7 +174,7 @@ class wire {
   void watch(inlet& from) noexcept;
   void make_ready(inlet& from) noexcept;
   /// Returns the next message. The result is empty if there is none. If the connection has ended,
-  /// `open` is set to false as well.
+  /// or the peer has sent invalid data, `open` is set to false as well.
   std::span<const std::byte> take(inlet& from, bool& open) noexcept;
   void release() noexcept;
   bool heed(inlet& from, const notice& told, int descriptor) noexcept;
