@@ -92,8 +92,8 @@ class engine final : private progress_thread::work {
   /// lock.
   bool step();
 
-  /// Makes progress on behalf of a program that polls. Takes the lock itself, but does nothing if
-  /// another thread holds the lock or waits for it.
+  /// Makes progress on behalf of a program that polls. Takes the lock itself, but makes no progress
+  /// if another thread holds the lock or waits for it.
   void drive() noexcept;
   /// Wakes the engine's thread if it is asleep.
   void ring_doorbell() noexcept { thread_.wake_if_asleep(); }

@@ -57,8 +57,8 @@ class machine {
   void detach() noexcept;
 
   /// Called after objects have been hidden in the tables. Waits until no thread of this process,
-  /// and no other process, uses them. Returns false if another process was stopped during a
-  /// request, and didn't continue within five seconds. Must be called without any lock.
+  /// and no other process, uses them. Returns false if a use by another process doesn't end within
+  /// five seconds, for example because that process was stopped. Must be called without any lock.
   bool wait_for_users(const announcements::use& of);
 
   void listen(unsigned device, device_listener& who) { listeners_.push_back({device, &who}); }

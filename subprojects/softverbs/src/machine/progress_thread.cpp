@@ -43,7 +43,7 @@ struct scheduling {
 
 /// Requests a short time slice. In return, the scheduler (since Linux 6.12) runs this thread sooner
 /// after it wakes up, so that a program that spins on memory doesn't delay it for milliseconds.
-/// Older kernels ignore the slice. Real-time threads have no slice, so they are left as they are.
+/// Older kernels ignore the slice. Threads with other scheduling policies are left as they are.
 void ask_for_short_slices() noexcept {
   scheduling wish{};
   if (::syscall(SYS_sched_getattr, 0, &wish, sizeof(wish), 0U) != 0) return;
