@@ -145,7 +145,7 @@ class alarm final : public timed {
 std::optional<alarm> the_alarm;
 
 /// Called at exit. Reports the faults that have never struck, because a test with such a fault has
-/// tested nothing. If `must-strike` is set, also makes the process fail.
+/// tested nothing. If `must-strike` is set, also makes a process fail that would have succeeded.
 void say_unstruck(int status, void*) noexcept {
   {
     const std::lock_guard held(machine::current().engine.lock());
@@ -174,8 +174,8 @@ std::optional<answer> strike_now(std::size_t number, const ibv_context* context)
     const std::lock_guard held(machine::current().engine.lock());
     next = state.list.next_call(number, change_state);
   } catch (const std::bad_alloc&) {
-    // This is a child of fork, and there was no memory for its machine. The call itself will fail
-    // for the same reason.
+    // There was not enough memory, for example for the new machine of a child of fork. The call
+    // goes on, and probably fails for the same reason.
     return std::nullopt;
   }
   if (next.delay != 0) sleep_for(next.delay);

@@ -27,8 +27,8 @@ struct fate {
   bool swapped = false;  ///< with the next packet for the same queue pair
 };
 
-/// True if faults are set, or if all operations must go through the engine. In a program without
-/// faults, each operation checks only this flag.
+/// True if faults are set, if a port is configured to be down, or if all operations must go through
+/// the engine. In a program without faults, each operation checks only this flag.
 inline std::atomic<bool> any{false};
 
 /// A queue pair, identified by its port and its number.
@@ -99,7 +99,9 @@ unsigned long long struck(const char* text) noexcept;
 void keep_to_engine() noexcept;
 /// Undoes `keep_to_engine`, unless faults are set. Requires the lock.
 void pass_by_engine() noexcept;
-/// At the first call, sets the faults in SOFTVERBS_FAULTS. Returns false if they are not valid.
+/// At the first call, sets ports to their configured states, and sets the faults in
+/// SOFTVERBS_FAULTS unless libsoftverbs-faults applies them. Returns false if these faults are not
+/// valid or could not be set.
 bool read_environment() noexcept;
 
 }  // namespace softverbs::faults
