@@ -104,7 +104,8 @@ class completion_queue final : public extensible_cq, private timed {
 
   /// Adds a completion. Returns false if the completion is lost, because the queue is broken or
   /// full. Losing a completion breaks the queue. If the queue ignores overruns, it drops its oldest
-  /// completion instead. Requires the engine's lock if the completion may be delayed.
+  /// completion instead. A delayed completion is added later; `late_completion_lost` reports its
+  /// loss. Requires the engine's lock if the completion may be delayed.
   bool push(const completion& entry);
 
   /// Implements ibv_poll_cq. Returns the number of completions, or a negative errno value if the
