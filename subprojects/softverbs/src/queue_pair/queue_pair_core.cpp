@@ -161,7 +161,7 @@ void queue_pair_core::find_peer() {
 void queue_pair_core::show() noexcept {
   auto& place = tables().pairs[number() & wire::index_mask].shown;
   // In RTR, direct requests have to wait for the first packet from the peer, because that packet
-  // raises an event. A queue pair that only receives remains in RTR.
+  // raises an event. A queue pair that only receives may remain in RTR.
   const bool hears = now_in() == IBV_QPS_RTS || now_in() == IBV_QPS_SQD ||
                      now_in() == IBV_QPS_SQE || (now_in() == IBV_QPS_RTR && established_);
   // XRC requests also depend on a shared receive queue, which is not in the tables.
