@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The entry points for address handles and multicast groups, which datagrams need.
+// The entry points for address handles and multicast groups.
 #include "faults/faults.hpp"
 #include "machine/engine.hpp"
 #include "queue_pair/queue_pair.hpp"

@@ -87,7 +87,7 @@ void device_context::fill_operations() noexcept {
 
 void device_context::on_device_event(const ibv_async_event& event) {
   async_events().push(event);
-  // All waiting threads are woken, because nothing will complete any more.
+  // All waiting threads are woken, because no completion can be polled while the device is broken.
   if (event.event_type == IBV_EVENT_DEVICE_FATAL)
     for (completion_channel* channel : channels) channel->events.wake();
 }

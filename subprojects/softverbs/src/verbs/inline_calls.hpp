@@ -5,7 +5,8 @@
 
 #include <cstddef>
 
-/// The functions that the inline functions of verbs.h call through the tables of a context.
+/// Most of these functions are called by the inline functions of verbs.h, through the tables of a
+/// context or a work queue.
 namespace softverbs::inline_calls {
 
 int query_port(ibv_context* verbs, std::uint8_t port, ibv_port_attr* attributes, std::size_t size);

@@ -327,7 +327,7 @@ int inline_calls::advise_mr(ibv_pd* domain, ibv_advise_mr_advice advice, std::ui
                 find(device.machine().regions, domain, list[at], writes, memories[at]))
           return error;
     }
-    // Without this flag, errors are not reported. On other devices, they would occur
+    // Without this flag, failures to prefetch are not reported. On other devices, they would occur
     // asynchronously, after the call.
     const bool tells = (flags & IBV_ADVISE_MR_FLAG_FLUSH) != 0;
     for (const advised& memory : memories) {

@@ -10,7 +10,8 @@ namespace softverbs {
 /// Called if a thread polls or resizes a completion queue, or removes completions from it by the
 /// reset or destruction of a queue, between its own ibv_start_poll and ibv_end_poll.
 int refuse_nested_poll() noexcept;
-/// Called if a thread posts to a send queue between its own ibv_wr_start and ibv_wr_complete.
+/// Called if a thread posts to a send queue, or calls ibv_wr_start again, between its own
+/// ibv_wr_start and ibv_wr_complete.
 int refuse_nested_post() noexcept;
 
 }  // namespace softverbs
