@@ -156,7 +156,7 @@ struct everything {
   std::mutex lock;
   faults::fault_list list;
   bool any_set = false;
-  /// All changes of state so far. They are applied to devices that are opened later.
+  /// All changes of state since the last reset. They are applied to devices that are opened later.
   std::vector<faults::effect> changes;
   std::list<device_state> devices;
   descriptor clock = make_timer();
@@ -218,8 +218,9 @@ void stand_in_front(context_record& opened) noexcept;
 
 int attend_to(ibv_cq* queue, channel_record* channel, bool one_by_one) noexcept;
 int attend_to(ibv_qp* pair) noexcept;
-/// Applies faults to device memory. Does nothing for null. If objects for device memory have
-/// different copy functions, faults affect only those with the functions of the first one.
+/// Applies faults to device memory. Does nothing for null. If objects for the device memory of one
+/// context have different copy functions, faults affect only those with the functions of the first
+/// one.
 void attend_to(ibv_dm* memory) noexcept;
 
 /// While this object exists, ibv_context::async_fd is the device's own descriptor. Drivers pass it
