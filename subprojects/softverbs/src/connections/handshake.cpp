@@ -141,7 +141,7 @@ void identifier::refuse(rdma_cm_event_type type, int error) {
 void identifier::on_time() {
   switch (stage_) {
     case stage::listening:
-      // The listener was paused because no descriptor was available.
+      // The listener was paused because accepting failed for lack of descriptors or memory.
       watch_reserved(true);
       return;
     case stage::asking:

@@ -224,7 +224,7 @@ int identifier::resolve(const sockaddr* source, const sockaddr* target) {
     if (!from) from = first_place(0, 1, asked->is_ipv4());
     if (!from) return nowhere(ENODEV);
   } else {
-    // If the identifier is bound to a port, a loopback target leads to the same port.
+    // If the identifier is bound to a port, a loopback or wildcard target leads to the same port.
     there_ = from && (asked->is_loopback() || asked->is_any()) ? from : place_of(*asked);
     if (!there_) return nowhere(ENODEV);
     if (!from) from = place_towards(*there_);

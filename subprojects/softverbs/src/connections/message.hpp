@@ -59,9 +59,9 @@ struct message {
 };
 static_assert(sizeof(message) == 280);
 
-/// The number of bytes for private data in a message of this kind. It is the same as in InfiniBand,
-/// where the IP addresses take up part of a request's private data. The receiver always gets all of
-/// these bytes, in which zeros follow the data.
+/// The number of bytes for private data in a message of this kind. For requests, replies and
+/// rejections, it is the same as in InfiniBand, where the IP addresses take up part of a request's
+/// private data. The receiver always gets all of these bytes, in which zeros follow the data.
 constexpr std::size_t private_room(message_kind kind, bool is_datagram) noexcept {
   switch (kind) {
     case message_kind::request:

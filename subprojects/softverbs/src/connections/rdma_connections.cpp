@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The entry points that listen, connect, accept and disconnect.
+// The entry points for connections, from listening to disconnecting, and for their ECE options.
 #include "connections/calls.hpp"
 
 #include <cerrno>

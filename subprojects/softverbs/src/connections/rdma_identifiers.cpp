@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The entry points that create identifiers, and set their addresses and options.
+// The entry points that create, destroy and migrate identifiers, and set up their addresses, routes
+// and options.
 #include "connections/calls.hpp"
 
 #include <pthread.h>

@@ -7,8 +7,9 @@
 namespace softverbs {
 namespace {
 
-/// Notifies identifiers when their device has broken. All channels watch for this. The first
-/// channel that is polled calls `on_ready`, which checks all identifiers.
+/// Notifies identifiers when their device has broken. All channels watch for this. Each channel
+/// that is polled calls `on_ready`, which checks all identifiers, so the first one does the work
+/// for all.
 class breakage_watch final : public channel_member {
  public:
   void on_ready() override {
