@@ -24,9 +24,9 @@ namespace {
 /// The port space of datagrams. It is separate from the connection manager's port spaces.
 constexpr port_space datagram_space = IPPROTO_UDP;
 
-/// The number of attempts to send a datagram while the receiver's queue is full. The kernel queues
-/// very few datagrams. Together, the attempts take about 2 ms, in which a running receiver makes
-/// room for one.
+/// The number of attempts to send a datagram while the receiver's queue is full. By default, the
+/// kernel queues few datagrams. Together, the attempts take about 2 ms, in which a running receiver
+/// makes room for one.
 constexpr int most_attempts = 20;
 constexpr timespec before_next_attempt{0, 100'000};
 

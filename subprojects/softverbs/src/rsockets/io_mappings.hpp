@@ -14,7 +14,7 @@
 namespace softverbs {
 
 /// The memory that both ends of a connection have mapped for each other with riomap. Writes go
-/// through a separate socket. A thread carries out the peer's writes.
+/// through a separate socket. A thread, or a call of the program, carries out the peer's writes.
 class io_mappings : public std::enable_shared_from_this<io_mappings> {
  public:
   /// Takes ownership of `socket`, but not of `stream`. If the peer writes outside the memory that

@@ -129,8 +129,8 @@ SOFTVERBS_EXPORT int rselect(int count, fd_set* readable, fd_set* writable, fd_s
   }
 }
 
-// The entry points of the symbol version RDMACM_1.5, which fail with EOPNOTSUPP. They are defined
-// by symbol name, because older headers don't declare them.
+// The entry points of the symbol version RDMACM_1.5, which fail with EOPNOTSUPP if the process has
+// soft devices. They are defined by symbol name, because older headers don't declare them.
 
 SOFTVERBS_EXPORT int softverbs_repoll_create(int flags) __asm__("repoll_create");
 SOFTVERBS_EXPORT int softverbs_repoll_ctl(int poller, int operation, int descriptor,
