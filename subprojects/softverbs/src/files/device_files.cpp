@@ -182,7 +182,7 @@ void print_number(page& to, std::uint64_t number) noexcept {
 }
 /// Prints an amount of data in words of four bytes, the unit of the kernel's counters.
 void print_words(page& to, std::uint64_t bytes) noexcept { print_number(to, bytes / 4); }
-/// Prints the counter of an event that never occurs on a soft device.
+/// Prints 0, for events that don't occur on a soft device or are not counted.
 void print_none(const port_of_device& /*port*/, page& to) noexcept { print_number(to, 0); }
 
 struct port_file {
