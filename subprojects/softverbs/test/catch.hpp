@@ -28,8 +28,9 @@ inline constexpr const char* catch_skips = "skipped: ";
   } while (false)
 #endif
 
-/// Runs the test cases in the same way as the `main` of Catch2. Then prints why test cases were
-/// skipped, and how many passed, failed and were skipped. scripts/results.py reads these lines.
+/// Runs the test cases in the same way as the `main` of Catch2. Then, unless this would corrupt a
+/// report on standard output, prints why test cases were skipped, and how many passed, failed and
+/// were skipped. scripts/results.py reads these lines.
 ///
 /// Returns 77, which Meson treats as a skip, if all test cases were skipped. Returns a failure if
 /// none ran.

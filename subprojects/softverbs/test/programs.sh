@@ -393,7 +393,7 @@ fi
 if start 'libfabric: fi_pingpong, verbs;ofi_rxd' fi_pingpong; then
   try fabric 'verbs;ofi_rxd' rdm soft0-dgram
 fi
-# dapl LAYER PROVIDER: runs dapltest. Its ports are fixed, so only one dapltest runs at a time on this machine.
+# dapl LAYER PROVIDER: runs dtest. Its ports are fixed, so only one dtest runs at a time on this machine.
 dapl() (
   # steady: this name is fixed, because all runs are meant to share this lock
   exec 8>"${TMPDIR:-/tmp}/softverbs-test-dapl"
