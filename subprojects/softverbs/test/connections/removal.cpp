@@ -91,7 +91,7 @@ TEST_CASE("a failed device has no addresses until it is repaired") {
   const one_id request(events.next(RDMA_CM_EVENT_CONNECT_REQUEST)->id);
 }
 
-TEST_CASE("the peer of a failed device gets DISCONNECTED when its identifier is destroyed") {
+TEST_CASE("the peer gets DISCONNECTED when the identifier on a failed device is destroyed") {
   event_source other_events;
   cm_listener there(other_events, other_address);
   event_source client_events;

@@ -308,7 +308,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("cm: UC: messages arrive and lost ones are not retransmitted") {
+TEST_CASE("cm: UC: messages arrive and queue pairs have no attributes for retransmission") {
   asking_and_listening ends(IBV_QPT_UC, IBV_QPT_UC);
   rdma_conn_param asked = parameters_with();
   REQUIRE(rdma_connect(ends.client.id, &asked) == 0);
