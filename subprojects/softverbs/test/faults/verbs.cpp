@@ -22,8 +22,8 @@ namespace {
 
 using softverbs::faults::convention;
 
-/// A set of objects of every kind. When the device is closed, they are destroyed, whatever state
-/// they are in.
+/// The objects on which the verbs are called. When the device is closed, they are destroyed,
+/// whatever state they are in.
 struct world {
   world() {
     domain = ibv_alloc_pd(verbs);
@@ -129,7 +129,7 @@ long is_there(const Object* object) {
   return object != nullptr ? 1 : 0;
 }
 
-/// Posts an empty request. If the call fails, the device must return this request as the one that
+/// Posts an empty request, which must fail: the device must return this request as the one that
 /// failed.
 template <typename Object, typename Request>
 long post_one(int (*post)(Object*, Request*, Request**), Object* to) {
@@ -503,7 +503,7 @@ TEST_CASE("each verb can be made to fail once and reports the failure by its own
     const long returned = make(all);
     told(reports, unheard_of, returned, errno);
     CHECK(softverbs_faults_struck() == 1);
-    // If these calls are repeated, they may fail for other reasons.
+    // If these calls are repeated, they may succeed, but `post_one` requires a failure.
     if (name == "ibv_post_srq_recv" || name == "ibv_post_send" || name == "ibv_post_recv") continue;
     errno = 0;
     const long again = make(all);
@@ -514,7 +514,7 @@ TEST_CASE("each verb can be made to fail once and reports the failure by its own
   }
 }
 
-TEST_CASE("all verbs of a device return EIO after a fatal error", "[in front]") {
+TEST_CASE("the verbs of a device report EIO after a fatal error", "[in front]") {
   for (const auto& [verb, reports] : softverbs::faults::verbs) {
     const std::string name(verb);
     // These verbs either do not use the device or must work in any case.
