@@ -426,7 +426,7 @@ TEST_CASE("the command device is a character device that can be opened and rejec
   ::close(descriptor);
 }
 
-TEST_CASE("all functions of libc that open or query a device's files agree with each other") {
+TEST_CASE("functions of libc that open or query a device's files agree with each other") {
   const std::string path = of_device + "node_type";
   const char* file = path.c_str();
   const std::string expected = "1: CA";
