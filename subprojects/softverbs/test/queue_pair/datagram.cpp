@@ -133,7 +133,7 @@ struct multicast_member {
 
 }  // namespace
 
-TEST_CASE("UD: a datagram is placed behind 40 bytes, which contain a header on Ethernet only") {
+TEST_CASE("UD: a datagram is placed behind 40 bytes, which always contain a header on Ethernet") {
   for (std::uint8_t index = 0; index < (on_ethernet() ? 6 : 1); ++index) {
     datagram_connection ends(index);
     INFO("GID " << int{index});
@@ -560,7 +560,7 @@ TEST_CASE("an address handle with an invalid address is refused") {
   CHECK(attempt([](ibv_ah_attr& a) { a = group_address(gid_of("::ffff:239.1.2.3")); }) == 0);
 }
 
-TEST_CASE("only datagram queue pairs can join groups and only by multicast addresses") {
+TEST_CASE("only multicast groups can be joined and connected queue pairs can't join any") {
   endpoint end(datagrams());
   // steady: nothing is sent to this fixed group, so its members in other processes are not
   // disturbed

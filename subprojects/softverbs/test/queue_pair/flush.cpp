@@ -179,7 +179,7 @@ TEST_CASE("a device that supports flushes reports this") {
   CHECK((attributes.device_cap_flags_ex & newer::device_flush) == newer::device_flush);
 }
 
-TEST_CASE("fields that newer headers add have the offsets that the ABI defines") {
+TEST_CASE("the functions for atomic writes and flushes have the offsets of newer headers") {
   // Compares the offsets with those in this build's headers, if the headers contain these members.
   endpoint end;
   ibv_qp_ex* build =
