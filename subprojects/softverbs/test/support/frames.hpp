@@ -84,7 +84,7 @@ struct frame_end : endpoint {
   static constexpr std::uint64_t receives = 8;
 
   explicit frame_end(const char* device = "soft0", const endpoint* host = nullptr);
-  /// Moves the queue pair from RESET to RTS.
+  /// Moves the queue pair from RESET to RTS, and posts its receives.
   void start();
   void post_all();
   /// Creates a rule, which `stop_hearing` or the destructor destroys.

@@ -36,8 +36,8 @@ namespace {
 using namespace softverbs;
 using steady = std::chrono::steady_clock;
 
-/// Returns the memory that the library shares with other processes. It is mapped a second time
-/// here, because the library may remove its own mapping.
+/// Returns the writable memory that the library shares with other processes. It is mapped a second
+/// time here, because the library may remove its own mapping.
 std::vector<std::span<std::byte>> shared_memories() {
   std::vector<std::span<std::byte>> all;
   std::ifstream maps("/proc/self/maps");

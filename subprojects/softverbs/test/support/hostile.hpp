@@ -43,7 +43,7 @@ int caller();
 /// `order::region` processes, each of which opens `order::number` connections. They send nothing
 /// through these, and keep them open until the test sends something.
 int holder();
-/// Sends packets that the test passes to this process. These packets may name any sender.
+/// Sends packets whose headers the test passes to this process. These packets may name any sender.
 int forger();
 
 }  // namespace hostile

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Processes that reach a limit. They check that the error names the limit.
+/// Processes that reach a limit or find an incompatible peer. They check that the error says so.
 namespace limits_of_host {
 
 /// Occupies all slots for processes, and then opens the device. Succeeds if the error names the

@@ -113,7 +113,7 @@ int datagram_echo() {
   }
 }
 
-/// Joins the test's multicast group. Succeeds if ten messages arrive in order.
+/// Joins the test's multicast group. Succeeds if ten messages arrive.
 int member() {
   endpoint end(options{.type = IBV_QPT_UD});
   const ibv_gid group = group_of(::getppid());

@@ -5,8 +5,8 @@
 
 #include <sys/types.h>
 
-/// Another process, which runs one of the functions in peer.cpp. Each of these functions is called
-/// a part.
+/// Another process, which runs one of the functions that `play` knows. Each of these functions is
+/// called a part.
 class peer {
  public:
   /// Starts the process. `setting` (NAME=VALUE) is added to its environment.
@@ -28,7 +28,8 @@ class peer {
   void kill();
   void stop();
   void resume();
-  /// Waits until the process exits, and returns its exit code.
+  /// Waits until the process exits. Returns its exit code, or 1000 plus the number of the signal
+  /// that killed it.
   int wait();
   /// Asks the process to exit, and checks that it succeeds.
   void finish(int line = __builtin_LINE());
@@ -43,11 +44,12 @@ class peer {
 ibv_gid group_of(pid_t process);
 inline constexpr std::uint16_t lid_of_group = 0xc077;
 
-/// Returns true if processes share memory. If they don't, all traffic goes through sockets.
+/// Returns true if processes share memory. If they don't, all traffic between them goes through
+/// sockets.
 bool shares_memory();
 
-/// Writes to the peer's memory until requests no longer need packets, which requires shared memory.
-/// Returns false if they always need packets.
+/// Writes to the peer's memory until requests no longer need packets, which requires shared memory
+/// if the peer is another process. Returns false if they always need packets.
 bool becomes_direct(endpoint& end, const address& there, std::uint64_t offset = 0,
                     std::uint32_t length = 1);
 
