@@ -109,7 +109,7 @@ TEST_CASE("newer verbs: a port's attributes have a wider field for the speed of 
   const open_context device;
   verbs_context* const extended = verbs_get_ctx(device.verbs);
   REQUIRE(extended != nullptr);
-  // The structure in the form in which newer headers define it.
+  // The structure as newer headers define it, with a member behind it that must not change.
   struct attributes {
     alignas(ibv_port_attr) std::array<std::byte, newer::port_speed_offset> known;
     std::uint32_t speed;
