@@ -132,7 +132,7 @@ TEST_CASE("a process that writes false data to shared memory breaks only its own
     REQUIRE(link.other.hear() == 'd');
     auto& memory = link.end.memory;
     std::fill(memory.begin(), memory.end(), static_cast<unsigned char>(0x22));
-    // Posts requests as long as the connection works. It may fail in any way.
+    // The connection may fail in any way, but each request must complete.
     for (std::uint64_t id = 1; id <= 6; ++id) {
       const int error = id % 2 == 0 ? link.end.read(id, {link.end.piece(4096, 1 << 16)}, link.there)
                                     : link.end.write(id, {link.end.piece(0, 4096)}, link.there);
@@ -293,7 +293,7 @@ TEST_CASE("a process can't send packets in the name of another process") {
     CHECK(link.left.wait().status == IBV_WC_SUCCESS);
   };
   unchanged();
-  SECTION("a packet comes from the test's own process") {
+  SECTION("the packet claims to come from the test's own process") {
     softverbs::packet_header header = forged(link);
     header.psn = next_psn_of(link.left);
     header.payload = header.message = 64;
@@ -306,7 +306,7 @@ TEST_CASE("a process can't send packets in the name of another process") {
     send(header);
     unchanged();
   }
-  SECTION("a packet comes from another process") {
+  SECTION("the packet claims to come from another process") {
     peer other("target");
     endpoint end(patient());
     const address there = other.meet(end);

@@ -26,7 +26,7 @@ int memory_of(std::size_t size, int seals) {
 
 }  // namespace
 
-TEST_CASE("a handshake that offers memory that could be truncated is answered without memory") {
+TEST_CASE("a handshake without sealed memory of the right size is answered without memory") {
   connection link;
   still_works(link);
   const std::ptrdiff_t before = descriptors_open();

@@ -187,7 +187,7 @@ TEST_CASE("a message is received even if its sender exits without reading the an
   CHECK(eventually([&] { return *written == 0x5a; }));
 }
 
-TEST_CASE("connections that lack descriptors wait without using processor time") {
+TEST_CASE("connections that lack descriptors wait without keeping a processor busy") {
   peer other("echo");
   endpoint end(patient());
   other.meet(end);
@@ -339,8 +339,8 @@ TEST_CASE("connections are accepted at a rate that leaves time for others") {
     CHECK(ibv_poll_cq(link.left.queue, 1, &completion) == 0);
   const auto still_there = count - have_ended();
   CHECK((still_there == kept || still_there == kept - 1));
-  // Sixteen connections are accepted per millisecond. The first and the last few may have been
-  // accepted just before or after the time that is measured.
+  // At most sixteen connections are accepted per millisecond. The first and the last few may have
+  // been accepted just before or after the time that is measured.
   CHECK(std::chrono::steady_clock::now() - start > std::chrono::milliseconds((count - 50) / 16));
 }
 
@@ -353,7 +353,7 @@ TEST_CASE("a peer whose answer waits to be accepted is not considered dead") {
   const address there = other.meet(end);
   let_everybody_in(end.pair->qp_num);
   // The connections below are accepted before the one from the peer, which must connect in order to
-  // send its answer. The device accepts 16 connections per millisecond.
+  // send its answer. The device accepts at most 16 connections per millisecond.
   standstill held;
   // The backlog has less room if it still holds connections from an earlier test.
   int in_line = 0;
@@ -421,7 +421,7 @@ TEST_CASE("a sender that can't be identified while a backlog is full is accepted
   message.header.address = end.here().memory;
   message.payload.fill(0x5a);
   intruder from(end.pair->qp_num);
-  // The device accepts this connection before it is held.
+  // The device must accept this connection before the standstill.
   from.greet(-1);
   REQUIRE(from.is_answered());
   other.fill();
@@ -444,7 +444,7 @@ TEST_CASE("a sender that can't be identified while a backlog is full is accepted
 }
 
 // SOFTVERBS_CALLS sets the number of connections, for example to 330000. The test then also prints
-// by how much other processes are delayed. This number is meaningful only on an idle machine.
+// and limits the delay of messages, which is meaningful only on an idle machine.
 TEST_CASE("a client that reconnects repeatedly doesn't keep others from being served") {
   const char* said = std::getenv("SOFTVERBS_CALLS");
   const auto calls =
