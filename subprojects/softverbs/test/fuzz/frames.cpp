@@ -77,8 +77,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t len
   for (std::size_t cut = 0; cut < frame.size(); ++cut)
     compare(read_exactly(std::span(frame).first(cut)), has);
 
-  // First tests a rule that requires everything that the frame contains, and then one that the
-  // input chooses.
+  // First tests a rule that requires the headers of the frame (the Ethernet header only if the
+  // frame has a VLAN tag), and then one that the input chooses.
   const bool ip = has.has_ipv4 != 0 || has.has_ipv6 != 0;
   const bool transport = has.has_tcp != 0 || has.has_udp != 0;
   std::array<std::uint8_t, 6> all;

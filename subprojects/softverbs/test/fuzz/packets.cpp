@@ -5,8 +5,9 @@
 /// come from. Memory that isn't registered must stay unchanged, and a posted request must complete
 /// at most once.
 ///
-/// One process is both the sender and the receiver, because the kernel reports which process sends.
-/// The device runs in single steps, so that an input always has the same effect.
+/// The sender is in the same process as the receiver, because its packets claim to come from there,
+/// and softverbs checks that with the kernel's help. The device runs in single steps, so that an
+/// input always has the same effect.
 
 #include "device/environment.hpp"
 #include "frame.hpp"
@@ -78,7 +79,7 @@ class stranger {
     send_notice(socket_, greeting, {memory, -1});
     ::close(memory);
   }
-  /// Receives the device's answers, as a peer would, but ignores them.
+  /// Receives one answer of the device, as a peer would, but ignores it.
   void hear() const {
     std::array<std::byte, 64> answer;
     descriptors attached;
@@ -113,7 +114,7 @@ class stranger {
   std::optional<ring_writer> ring_;
 };
 
-/// A packet that the device would accept if the input did not change some of its fields.
+/// Makes packets that are plausible for a queue pair, except where the input changes them.
 class letter {
  public:
   letter(const fuzz::victim& to, std::uint32_t from, ibv_qp_type type) : to_(to), type_(type) {
@@ -154,7 +155,7 @@ class letter {
     header.shared_queue = to_.shared_number(0);
     if (header.kind == packet_kind::read_request) header.message = said.take<std::uint16_t>();
     if (header.kind == packet_kind::refuse) header.reason = static_cast<refusal>(1 + said.below(5));
-    // Changes the position that the packet claims to have in a message of several packets.
+    // Changes parts of the header, such as the packet's position in a message of several packets.
     if ((changes & 1) != 0) header.flags = said.take<std::uint8_t>();
     if ((changes & 2) != 0) header.psn = header.psn + said.below(9) - 4;
     if ((changes & 4) != 0) header.offset = said.below(2) * packet_bytes;

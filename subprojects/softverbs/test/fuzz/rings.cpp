@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
 /// A libFuzzer target. Whatever the other end writes to a ring, and to the announcements
-/// after it, this end must access only the ring's memory, and must terminate. The first byte of the
+/// after it, this end must access only the shared memory, and must terminate. The first byte of the
 /// input selects what is tested: a ring's reader, its writer, or the announcements. The rest
 /// controls the actions of both ends, which take turns.
 

@@ -153,7 +153,7 @@ void hostile_peer::be_honest(const ibv_qp& peer, bool in_device_memory) {
   pair.shown.show(
       {hostile_peer::pair(), peer.qp_num, 1, rights, service::of(peer.qp_type), 2, {}, {}, 16, 1});
   pair.expected_psn = fuzz::victim::psn;
-  // The region is at the end of the device memory, so there is no memory beyond it.
+  // In device memory, the region is at the end, so there is no memory beyond it.
   const std::uint64_t memory =
       in_device_memory ? device_memory_there + device_memory_bytes - sizeof(there.registered)
                        : reinterpret_cast<std::uintptr_t>(there.registered.data());

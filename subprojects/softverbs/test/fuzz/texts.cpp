@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// A libFuzzer target. Every configuration and every list of faults must be either accepted,
-/// or refused with a reason. The first character selects which of the two is tested.
+/// A libFuzzer target. Every configuration and every fault must be either accepted, or
+/// refused with a reason. The first character selects what is tested.
 
 #include "device/configuration.hpp"
 #include "faults/failing_verbs.hpp"
@@ -51,7 +51,7 @@ void read_as_fault(std::string_view text, faults::device_names names) {
   require(read->first >= 1 && read->span >= 0 && read->what.longest >= read->what.span &&
           read->chance <= 1'000'000);
   require(read->when != faults::occasion::verb || read->verb < faults::verbs.size());
-  // If softverbs-faults runs in front of another device, these faults are not supported.
+  // For devices other than soft ones, faults of packets and lost peers are not supported.
   const bool is_any = names == faults::device_names::any;
   require(!is_any || (read->when != faults::occasion::packet &&
                       read->what.kind != faults::effect_kind::peer_lost));

@@ -56,7 +56,8 @@ class device {
 };
 
 /// A queue pair on the device, with its own objects. If queue pairs of its type must be connected,
-/// it is connected to the queue pair with the number `peer`, which may not exist.
+/// it is connected to the queue pair with the number `peer`, which may not exist. Calls that don't
+/// suit its type do nothing.
 class victim {
  public:
   /// With XRC, receives are shared even if `shares_receives` is false.
@@ -67,7 +68,7 @@ class victim {
 
   /// Posts a receive. With XRC, `which` selects one of the two shared receive queues.
   void post_receive(std::size_t offset, std::uint32_t length, unsigned which = 0);
-  /// The number of a shared receive queue.
+  /// Returns the number of a shared receive queue, or 0 without XRC.
   std::uint32_t shared_number(unsigned which) const noexcept;
   /// Replaces a shared receive queue with a new one.
   void renew_shared(unsigned which);
