@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls verbs that softverbs doesn't know, on a soft device. Those that can fail have to report
-// that they aren't supported. The exit code is 0 if all checks pass.
+// Calls verbs that softverbs doesn't know, on a soft device. Each verb that can fail has to report
+// that it isn't supported. The exit code is 0 if all checks pass.
 #include "tomorrow/tomorrow.hpp"
 
 #include <cerrno>
