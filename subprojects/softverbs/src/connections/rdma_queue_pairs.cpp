@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The entry points that create queue pairs and shared receive queues for identifiers, with
+// The entry points for the queue pairs and shared receive queues of identifiers, which get
 // completion queues and channels if the program passes none.
 #include "connections/calls.hpp"
 
