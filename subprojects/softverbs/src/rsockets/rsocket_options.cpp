@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The entry points for addresses and options.
+// The entry points for addresses, options and flags.
 #include "rsockets/rsocket_calls.hpp"
 
 #include <fcntl.h>
