@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The entry points that list, open and query devices.
+// The entry points that list, open, close and query devices.
 #include "device/device.hpp"
 
 #include "base/newer_verbs.hpp"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The entry points that create contexts from command descriptors, and objects from handles.
+// The entry points that create contexts from command descriptors, and that import and unimport
+// objects.
 #include "faults/faults.hpp"
 #include "machine/engine.hpp"
 #include "verbs/command_file.hpp"
