@@ -44,8 +44,8 @@ struct outlet {
   }
 };
 
-/// A connection that another process has opened to this one. It carries all packets from that
-/// process.
+/// A connection that a process, which may be this one, has opened to this process. It carries
+/// packets from that process.
 struct inlet {
   explicit inlet(int connected) noexcept : socket(connected), process(process_behind(connected)) {}
   inlet(const inlet&) = delete;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// \file
-/// Receives packets over the connections that other processes have opened.
+/// \file Receives packets over the connections that processes have opened to this one.
 #include "wire/ends.hpp"
 #include "wire/network_header.hpp"
 #include "wire/wire.hpp"
