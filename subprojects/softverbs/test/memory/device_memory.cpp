@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device memory: how much can be allocated, and requests that access the device memory of a peer.
+// Device memory, and requests that access it.
 #include "catch.hpp"
 #include "support/fabric.hpp"
 #include "support/peer.hpp"
@@ -91,13 +91,13 @@ TEST_CASE("device memory can be allocated up to a reported limit") {
   CHECK(ibv_free_dm(all) == 0);
 }
 
-TEST_CASE("all devices of a process share 16 MiB of device memory") {
+TEST_CASE("all contexts of a process share 16 MiB of device memory") {
   std::array<open_context, 5> opened;
   for (std::size_t at = 0; at < 4; ++at)
     CHECK(allocate_device_memory(opened[at].verbs, std::size_t{4} << 20) != nullptr);
   CHECK(allocate_device_memory(opened[4].verbs, 1) == nullptr);
   CHECK(errno == ENOMEM);
-  // Closing a device frees its memory.
+  // Another context can still be opened and closed.
   {
     const open_context last;
   }
