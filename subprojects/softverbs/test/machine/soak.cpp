@@ -45,7 +45,7 @@ class shared_board {
     const int made = ::memfd_create("soak", 0);
     REQUIRE(made >= 0);
     REQUIRE(::ftruncate(made, sizeof(soak::board)) == 0);
-    // The descriptor's number is above all others, and it has no close-on-exec flag.
+    // The descriptor's number is high, and it has no close-on-exec flag.
     descriptor = ::fcntl(made, F_DUPFD, 200);
     ::close(made);
     void* memory =
