@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Compiles Catch2 itself, once for all test programs.
+// Runs the test cases. If Catch2 is a single header, Catch2 itself is compiled here, once for all
+// test programs.
 
 #if !__has_include(<catch2/catch_all.hpp>)
 #define CATCH_CONFIG_RUNNER
