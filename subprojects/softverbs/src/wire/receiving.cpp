@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/// \file Receives packets over the connections that processes have opened to this one.
+/// \file
+/// Receives packets over the connections that processes have opened to this one.
 #include "wire/ends.hpp"
 #include "wire/network_header.hpp"
 #include "wire/wire.hpp"
