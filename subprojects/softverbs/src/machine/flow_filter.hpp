@@ -39,7 +39,8 @@ class flow_filter {
   int add(const ibv_flow_spec& asked) noexcept;
 
   bool matches(const frame_headers& frame) const noexcept;
-  /// True if both filters match exactly the same frames.
+  /// True if both filters require the same values of the same fields, so that they match the same
+  /// frames.
   bool is_same(const flow_filter& other) const noexcept;
 
   bool drops() const noexcept { return drops_; }

@@ -56,8 +56,8 @@ bool flow_rules::steer_normally(const port_rules& at, const frame_headers& frame
   const flow_rule* decides = nullptr;
   for (const flow_rule* rule : at.normal) {
     if (decides != nullptr && rule->priority != decides->priority) break;
-    // If several rules of the same priority match exactly the same frames, the queue pairs of all
-    // these rules receive the frame, as with network cards.
+    // If several rules of the same priority have equal filters, the queue pairs of all these rules
+    // receive the frame, as with network cards.
     if (decides == nullptr ? !rule->filter.matches(frame) : !rule->filter.is_same(decides->filter))
       continue;
     if (!rule->filter.drops()) give(*rule->pair, rule->filter.tag());
