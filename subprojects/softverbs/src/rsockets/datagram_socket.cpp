@@ -36,8 +36,9 @@ std::string datagram_name(const std::string& host, std::uint16_t port) {
   return std::string("softverbs-datagrams/") + own_kind() + "/" + host + "/" + std::to_string(port);
 }
 
-/// Sends a datagram to the socket that has this host and port. Returns false if there is no such
-/// socket. If the receiver's queue stays full, the datagram is lost, and the result is true.
+/// Sends a datagram to the socket that has this host and port. Returns false on failure, for
+/// example if there is no such socket. If the receiver's queue stays full, the datagram is lost,
+/// and the result is true.
 bool deliver(int descriptor, msghdr& message, const std::string& host, std::uint16_t port) {
   unix_address to(datagram_name(host, port));
   message.msg_name = &to.address;
