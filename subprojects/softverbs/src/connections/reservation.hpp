@@ -57,8 +57,8 @@ class reservation {
 };
 
 /// Returns a socket that is connected to the listener at this address, or at the wildcard address.
-/// Returns -1 with errno on failure: ECONNREFUSED if there is no listener, EAGAIN if its backlog is
-/// full.
+/// Returns -1 with errno on failure, for example ECONNREFUSED if there is no listener, or EAGAIN if
+/// its backlog is full.
 int connect_to(port_space space, const ip_address& address) noexcept;
 
 }  // namespace softverbs
