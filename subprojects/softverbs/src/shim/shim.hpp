@@ -206,7 +206,8 @@ class entry {
   static thread_local int depth;
 };
 
-/// At the first call, sets the faults in SOFTVERBS_FAULTS. Returns false if they are not valid.
+/// At the first call, sets the faults in SOFTVERBS_FAULTS. Returns false if they are not valid or
+/// could not be set.
 bool read_environment() noexcept;
 
 /// Starts to apply faults to an object. Returns 0 or an errno value.
