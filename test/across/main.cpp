@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// One end of a connection between two machines. The test starts this program on both;
-/// `--help` prints its usage.
+/// One end of a connection, usually between two machines. The tests start this program as both
+/// ends; `--help` prints its usage.
 
 #include "options.hpp"
 #include <verbspp/device/route.hpp>

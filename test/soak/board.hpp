@@ -17,13 +17,13 @@
 
 namespace verbspp::soak {
 
-/// The steps that a connection goes through. Each end waits until the other end has reached the
-/// same step.
+/// The steps that a connection goes through. At each step, an end waits until the other end has
+/// reached it. An end whose connection breaks waits only for the last step.
 enum class step : std::uint32_t {
-  ready = 1,  ///< this end has an endpoint and has posted receives
+  ready = 1,  ///< this end has published its endpoint and its memory
   connected,
   leaving,  ///< this end posts no more requests
-  drained,  ///< all messages of both ends have arrived
+  drained,  ///< this end has received all messages, or its connection has ended
   closed,   ///< peers can no longer access this end's memory
 };
 
@@ -53,15 +53,16 @@ class public_words {
 /// The state that one end publishes. Both ends number their connections, starting with 1.
 struct board_end {
   std::atomic<std::uint64_t> reached{0};  ///< the number of the connection times 8, plus the step
-  /// The last connection that this end has ended on purpose, or is about to end, whether by a
-  /// limit, by a stop request or by closing it. Requests on this connection may fail at both ends.
+  /// The last connection whose end this end has announced. Requests on this connection may fail at
+  /// both ends.
   std::atomic<std::uint64_t> ended{0};
-  std::atomic<std::uint64_t> broken{0};  ///< the last connection that this end found broken
+  std::atomic<std::uint64_t> broken{0};  ///< the last connection that this end no longer uses
   /// The number of messages that this end has received on this connection.
   std::atomic<std::uint64_t> taken{0};
   /// The number of messages that this end has sent. Valid once this end has reached `leaving`.
   std::atomic<std::uint64_t> sent{0};
-  std::atomic<std::uint64_t> added{0};  ///< the sum of all completed additions to the peer's word
+  /// The sum of the additions to the peer's word that this end knows to have succeeded.
+  std::atomic<std::uint64_t> added{0};
   std::atomic<std::uint64_t> added_most{0};  ///< the sum of posted additions
   public_words doing{};
   std::atomic<bool> wants_to_stop{false};
@@ -87,8 +88,8 @@ struct board_end {
 
 /// The state of the soak as a whole: whether it is over, and its first failure.
 struct verdict {
-  std::atomic<bool> is_over{false};  ///< the time has run out, or enough operations have been
-                                     ///< performed
+  /// True if the time has run out, or, with clients, if enough operations have been performed.
+  std::atomic<bool> is_over{false};
   std::atomic<bool> failed{false};
   std::array<char, 1000> failure{};
 

@@ -82,7 +82,7 @@ bool client::connect() {
 
 void client::ask() {
   auto taken = pool_.take();
-  if (!taken.has_value()) return;  // the inbox and the kept messages occupy all places
+  if (!taken.has_value()) return;  // all places are in use
   message request = std::move(taken).assume_value();
   const request_head head{number_, connection_, sent_};
   must(request.resize(head.size(request.capacity())), "shorten a message");

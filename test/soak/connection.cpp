@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// How the soak connects, takes leave and closes its connections.
+/// The course of a connection: the ends prepare, connect, exchange random requests, leave in order
+/// unless the connection breaks, and check the memory.
 #include "end.hpp"
 #include "layout.hpp"
 #include "outcome.hpp"
@@ -174,7 +175,7 @@ void end::step_at_random() {
     channel_.poll();
 }
 
-/// Ends a connection that has not failed, which means that all messages must arrive.
+/// Leaves a connection in order. Unless it breaks meanwhile, all messages must arrive.
 void end::take_leave() {
   doing_ = "leaving in order";
   while (!held_.empty()) {
@@ -304,8 +305,8 @@ void end::finish() {
                 "\", the other \"" + other_.why.data() + '"');
 }
 
-/// Checks the word that the peer changes with atomic operations. The peer publishes only a lower
-/// and an upper bound for the sum of its additions.
+/// Checks the word to which the peer adds. The peer publishes only a lower and an upper bound for
+/// the sum of its additions.
 void end::judge(bool was_orderly) {
   if (peer_was_killed_) return;
   std::uint64_t word = 0;

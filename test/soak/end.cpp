@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Steps that both ends reach together, and the reports about failures.
+/// The main loop of an end, the steps that both ends reach together, and the handling of failures.
 #include "end.hpp"
 
 #include "layout.hpp"
@@ -123,8 +123,8 @@ void end::note_standstill() {
   will_end("a request that the driver never finished");
 }
 
-/// Called when a request has failed. Checks that the channel is broken or closed, since there is no
-/// other legitimate reason, and that the channel reports the cause.
+/// Called when a request has failed. Checks that the channel is broken, closed or empty, and that
+/// it reports the cause unless it is empty.
 void end::must_be_broken(const char* where) const {
   const channel_state now = channel_.state();
   claim(now != channel_state::connected && now != channel_state::prepared,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// One end of the soak. It has a channel, memory, and a model that predicts the contents of
-/// both ends' memory.
+/// One end of the soak. It has a channel, memory, and a model that predicts the contents of the
+/// peer's memory.
 #pragma once
 
 #include "board.hpp"
@@ -251,8 +251,7 @@ class end {
   std::function<void()> revive_peer_;
   std::mt19937_64 random_;
   std::map<std::string, std::uint64_t> counts_{};
-  std::uint64_t until_end_ = 0;  ///< how many more random operations come before the connection
-                                 ///< ends
+  std::uint64_t until_end_ = 0;  ///< the number of random steps left until this end leaves
   punctuality limits_;
 
   verbspp::context context_;

@@ -93,18 +93,18 @@ struct request_head {
 inline constexpr std::size_t client_window = 8;
 inline constexpr std::uint32_t hall_message_size = 2048;
 
-/// Answers every message from the place in the pool in which it arrived. Uses several threads.
+/// Answers messages from the places in the pool in which they arrived. Uses one to three threads.
 class server {
  public:
   server(const options& wanted, hall& shared, unsigned clients);
-  /// Admits clients until the soak is over. Then ends their connections while they are still
+  /// Admits clients until the soak is over. Then ends their connections, even if they are still
   /// sending.
   void run();
   [[nodiscard]] const std::map<std::string, std::uint64_t>& counts() const { return counts_; }
   [[nodiscard]] const punctuality& limits() const { return limits_; }
 
  private:
-  /// The state of one client. Any thread may receive one of the client's messages.
+  /// The state of one channel of the hub. Any thread of the server may receive its messages.
   struct row {
     std::mutex lock;
     channel link;

@@ -113,7 +113,7 @@ void end::look_after_shared() {
 }
 
 /// Takes results through handles that outlived their connection or channel. Each handle must return
-/// its own result, even if other requests use the same slots by now.
+/// the result of its own request, even if the channel has executed other requests since.
 void end::take_late(bool all) {
   doing_ = "taking late results";
   while (!late_.empty() && (all || once_in(3))) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// How memory is leased to the other end, and how leases are revoked.
+/// How memory is leased to the other end, and how leases are used, returned and revoked.
 #include "end.hpp"
 #include "layout.hpp"
 #include "outcome.hpp"
@@ -186,7 +186,7 @@ void end::look_after_lease() {
   }
   if (once_in(2)) return;
   if (once_in(20)) {
-    // Revokes the lease although the peer may be using it, which breaks the connection.
+    // Revokes the lease although the peer may be using it, which would break the connection.
     will_end("a lease revoked while in use");
     return end_lease();
   }

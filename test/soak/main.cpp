@@ -41,8 +41,8 @@ constexpr const char* help =
     "                    is three times as long\n"
     "  --quiet           prints only the summary\n";
 
-/// If the argument starts with `name=`, parses the number after it. \returns true if there is such
-/// a number
+/// If the argument starts with `name`, parses the number that follows. \returns true if there is
+/// such a number
 template <class Number>
 bool take_number(std::string_view argument, std::string_view name, Number& number) {
   if (!argument.starts_with(name)) return false;

@@ -67,7 +67,7 @@ struct place {
            std::memcmp(data + part.offset, bytes_of(which, from, part.size).data(), part.size) == 0;
   }
   /// Returns true if the first `count` bytes of the concatenated ranges are those that were
-  /// generated from `content`, and all other bytes are unchanged.
+  /// generated from `content`, starting at offset `skipped`, and all other bytes are unchanged.
   [[nodiscard]] bool is_as_filled(std::span<const range> ranges, std::uint64_t content,
                                   std::size_t skipped, std::size_t count) const {
     std::size_t at = 0;

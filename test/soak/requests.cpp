@@ -26,8 +26,8 @@ void end::split(work& job, std::size_t size) {
   }
 }
 
-/// Chooses a request, and updates the model as if the request had been posted. \returns false if no
-/// request is possible
+/// Chooses a request, and updates the model as if the request had been posted. \returns false if
+/// the chosen request is not possible at present
 bool end::choose(work& job, bool may_be_inline) {
   const std::uint64_t taken = other_.taken.load();
   const auto is_free = [&](unsigned block) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The soak: two channels that send each other random requests, and check every byte.
+/// The interface of the soak, in which two ends, or a server and its clients, send each other
+/// random requests, and check every byte.
 #pragma once
 
 #include <chrono>
@@ -15,7 +16,7 @@ using namespace std::chrono_literals;
 struct options {
   std::string device = "soft0";
   std::uint64_t seed = 1;
-  /// The soak ends when the two ends together have posted this many operations, or after `time`.
+  /// The soak ends when all ends together have posted this many operations, or after `time`.
   std::uint64_t operations = 1'000'000;
   std::chrono::seconds time = std::chrono::hours(24);
   /// The minimum number of operations. On a busy machine, the soak continues beyond `time` until
@@ -51,7 +52,7 @@ struct summary {
 [[nodiscard]] summary run(const options& wanted);
 [[nodiscard]] summary run_clients(const options& wanted);
 
-/// The main functions of child processes.
+/// The main functions of processes that are started with `--peer`.
 [[nodiscard]] int run_peer(const options& wanted, int board_descriptor);
 [[nodiscard]] int run_client(const options& wanted, unsigned number, int hall_descriptor);
 

@@ -115,8 +115,7 @@ class watcher {
     // Each sleeping channel has descriptors, and softverbs keeps one socket for each process to
     // which it has sent something.
     const std::size_t sockets = 8 + kills;
-    // The amount of memory that the allocator keeps varies by less than this. If each connection
-    // leaked an object, or each operation a byte, the growth would exceed it.
+    // The amount of memory that the allocator keeps varies by less than this.
     constexpr std::size_t wavering = 4 << 20;
     if (!has_base_) return {};
     if (last_.descriptors > base_.descriptors + sockets ||
