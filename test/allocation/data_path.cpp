@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Checks that posting, polling, waiting and reading events never allocate, whether they succeed or
-/// fail. Allocations by the device itself do not count.
+/// Checks that the data path does not allocate: posting, polling, waiting, events, leases, messages
+/// of pools and hubs, and errors. Allocations by the device itself do not count.
 
 #include "../device/channels.hpp"
 #include "counter.hpp"
@@ -21,7 +21,8 @@ namespace {
 
 constexpr auto fields = completion_feature::byte_count | completion_feature::queue_pair_number;
 
-/// A testbed in which allocations by the device are not counted.
+/// A testbed in which allocations by the device are not counted when it posts or polls through its
+/// usual functions.
 struct marked_testbed : testbed {
   marked_testbed() {
     ibv_context_ops& operations = context.native_handle()->ops;

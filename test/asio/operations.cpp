@@ -105,7 +105,7 @@ TEST_CASE("operations of Asio return the buffers that they owned") {
   CHECK(holds(theirs, 3));
 }
 
-TEST_CASE("each kind of Asio completion token gets the result") {
+TEST_CASE("several kinds of Asio completion tokens get the result") {
   const testbed bed;
   asio_pair ends(bed);
   const auto mine = share_bytes(bed, 32, 5);

@@ -41,7 +41,7 @@ error refusal(cm_session<prepared_channel>& session) {
 
 }  // namespace
 
-TEST_CASE("an address without a listener is reported at once") {
+TEST_CASE("an address without a listener is reported") {
   cm_bed bed;
   const cm_address silent = bed.listener.address();
   bed.listener = must(cm_listener::open(silent.with_port(0)));
@@ -135,7 +135,7 @@ TEST_CASE("waiting for a client times out") {
   CHECK_FALSE(must(bed.listener.try_accept()));
 }
 
-TEST_CASE("expired limits are refused before the connection manager is called") {
+TEST_CASE("expired limits are refused") {
   cm_bed bed;
   CHECK(failure_of(cm_route::resolve(bed.listener.address(), std::chrono::seconds(0))) ==
         error_kind::timed_out);

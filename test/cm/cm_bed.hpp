@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Code that the tests of the connection manager share. The tests require the kernel's connection
-/// manager and a device that it supports, whose name is in VERBSPP_TEST_DEVICE. They connect to the
+/// Code that the tests of the connection manager share. Most of the tests require a connection
+/// manager, that of the kernel or of softverbs, and a device that it supports. They connect to the
 /// device's own addresses.
 #pragma once
 
@@ -19,12 +19,12 @@ namespace verbspp::test {
 /// The time limit for waits that are expected to time out.
 inline constexpr std::chrono::milliseconds short_limit{300};
 
-/// Skips the test case if the kernel has no connection manager.
+/// Skips the test case if there is no connection manager.
 void need_manager();
 
 enum class family : std::uint8_t { ipv4, ipv6 };
-/// Returns an address of the device under test, with port 0. Empty if the device has no address of
-/// this family.
+/// Returns an address of the device under test, with port 0. Empty if the device's first active
+/// port has no RoCE v2 address of this family that is not link-local.
 [[nodiscard]] std::optional<cm_address> own_address(family which);
 
 /// The device, and a listener at one of its own addresses.

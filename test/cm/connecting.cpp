@@ -167,7 +167,7 @@ TEST_CASE("receives posted before the connection get the first messages") {
   CHECK(inbox.bytes() == outbox.bytes());
 }
 
-TEST_CASE("packets have the requested type of service") {
+TEST_CASE("a queue pair has the requested type of service") {
   cm_bed bed;
   const cm_route_options options{.type_of_service = 0x68};
   auto asking = must(bed.route(options).start_connect(must(bed.device.left().build()), patience));
@@ -192,7 +192,7 @@ TEST_CASE("a route begins at the requested address") {
   CHECK(second.local_address() == source);
 }
 
-TEST_CASE("one loop drives a resolver, a listener, both sessions and a connection") {
+TEST_CASE("an event loop can drive a resolver, a listener, both sessions and a connection") {
   cm_bed bed;
   auto accepting = std::async(std::launch::async, [&] {
     std::optional<cm_request> request;

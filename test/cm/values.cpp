@@ -52,7 +52,7 @@ TEST_CASE("invalid addresses are refused") {
   CHECK(cm_address::from_native(&other).error() == error_kind::invalid_input);
 }
 
-TEST_CASE("addresses compare by all of their parts") {
+TEST_CASE("addresses compare by family, address and port") {
   const cm_address one = cm_address::from("192.0.2.1", 1).value();
   CHECK(one == cm_address::from("192.0.2.1", 1).value());
   CHECK(one.with_port(2) != one);

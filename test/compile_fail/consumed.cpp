@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Objects that are used after they were moved from, deregistered or revoked.
-// Only clang detects this at compile time; for other compilers, clang-tidy has the check
-// bugprone-use-after-move.
+// Only clang detects this at compile time. With other compilers, clang-tidy's check
+// bugprone-use-after-move detects uses after a move.
 // expect: while it is in the 'consumed' state
 // only: clang
 // flags: -Werror=consumed

@@ -13,7 +13,7 @@ using namespace verbspp;
 
 // case: element_of_temporary_region
 // expect: temporary whose address is used as value of local variable
-// Only clang detects that the element outlives its region, because the region is a temporary.
+// clang detects that the element outlives its region if the region is a temporary.
 
 memory_region<> make();
 
@@ -32,8 +32,7 @@ std::uint32_t use(const memory_region<>& kept) {
 
 // case: inline_bytes_of_temporary
 // expect: temporary whose address is used as value of
-// Only clang detects that a stored operation views inline bytes whose lifetime ends with the
-// expression.
+// clang detects that a stored operation views a temporary whose lifetime ends with the expression.
 
 auto post(connected_queue_pair<transport::rc>& queue_pair, [[maybe_unused]] std::uint64_t value,
           [[maybe_unused]] const gather_element& element) {

@@ -4,8 +4,8 @@
 /// exchange must either end with an error that has a message, or succeed after the peer has sent
 /// everything that is required.
 ///
-/// The first byte of the input is the number of frames from a valid peer that precede the remaining
-/// bytes.
+/// The first byte of the input, modulo 4, is the number of frames from a valid peer that precede
+/// the remaining bytes.
 
 #include <verbspp/exchange.hpp>
 
@@ -49,7 +49,7 @@ detail::owned<exchange_core> side(int socket) {
   return std::move(made).value();
 }
 
-/// Advances the exchange by one step. \returns true if it was the last one
+/// Advances the exchange by one step. \returns true if the exchange has succeeded or failed
 bool advance(exchange_core& core) {
   const auto step = core.advance();
   if (!step.has_value()) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
 /// A libFuzzer target. Every file must either be accepted as a list of hosts, or be refused
-/// with an error that contains a line number.
+/// with an error that has a message.
 
 #include <verbspp/ranks/host_list.hpp>
 

@@ -18,7 +18,7 @@ sys.path.insert(0, str(FOLDER.parent))
 import check  # noqa: E402
 import verdicts  # noqa: E402
 
-# The targets in meson.build: options and settings with which all headers compile.
+# The targets in meson.build: other options and settings with which headers must compile.
 TARGETS = ["headers", "headers_without_exceptions", "headers_after_macros"]
 
 

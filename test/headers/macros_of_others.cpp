@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Includes the library's headers after defining macros that other code may define: Qt, X11,
+// Includes verbspp.hpp after defining macros that other code may define: Qt, X11,
 // <sys/sysmacros.h>, Windows and test frameworks. Headers of other libraries come first, because
 // they are not under test.
 #include <boost/outcome/success_failure.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Includes all headers at once, with strict warnings. alone.py uses the same options to compile
-// each header separately.
+// Includes most of the headers at once, with strict warnings. alone.py uses the same options to
+// compile each header separately.
 
 #include <verbspp/channel.hpp>
 #include <verbspp/cm.hpp>

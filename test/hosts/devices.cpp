@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Simulates pairs of hosts with softverbs devices. Checks which addresses the library reads
-/// from each host, and at which addresses the two hosts in a pair connect.
+/// Simulates pairs of hosts with softverbs devices. Checks at which addresses the two hosts in a
+/// pair connect, or that both report why they can't.
 ///
 /// softverbs reads the GID tables, including the numbers of the interfaces, from a file. This
 /// program simulates the interfaces themselves, with their subnets and VLANs, by replacing
@@ -84,7 +84,7 @@ gid mask_of(unsigned bits) {
 
 }  // namespace
 
-// Replaces the function of the C library.
+// These functions replace those of the C library.
 extern "C" int getifaddrs(ifaddrs** list) {
   auto entries = std::make_unique<std::vector<interface_entry>>(interfaces.size());
   for (std::size_t i = 0; i < interfaces.size(); ++i) {

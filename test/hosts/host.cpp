@@ -131,8 +131,7 @@ const std::vector<host_pair>& host_pairs() {
        host().in_table(0, "fe80::2").in_table(0, "198.18.83.2").in_table(0, "fd00::2"),
        {.left = "198.18.83.1", .right = "198.18.83.2", .reach = routed}},
       {"with a bond at one end, by its address",
-       // The slaves of the bond have link-local entries in the table, but they have no addresses of
-       // their own.
+       // Interface 2 is a slave of the bond, and has only a link-local address.
        host().in_table(2, "fe80::a").on_interface(2, "fe80::a/64").has(5, "192.0.2.1/24"),
        host().has(5, "192.0.2.2/24"),
        {.left = "192.0.2.1", .right = "192.0.2.2"}},

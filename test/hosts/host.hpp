@@ -30,7 +30,7 @@ class host {
   host& in_table(std::uint32_t interface, const std::string& address);
   host& down(std::uint32_t interface);
   host& loopback(std::uint32_t interface);
-  /// Adds an empty entry to the table, which is what remains when an address is removed.
+  /// Leaves the next index of the table unused, as after the removal of an address.
   host& gap();
   enum class only : std::uint8_t { none, v1, v2 };
   /// From now on, addresses are added for this RoCE version only.
@@ -69,7 +69,7 @@ struct host_pair {
   meeting wanted;
 };
 
-/// Returns pairs of hosts whose GID tables come from real hosts, with the expected results.
+/// Returns pairs of hosts whose GID tables resemble those of real hosts, with the expected results.
 [[nodiscard]] const std::vector<host_pair>& host_pairs();
 
 }  // namespace verbspp::test

@@ -62,8 +62,8 @@ TEST_CASE("collective steps have the right values for each size and root", "[not
         world& mine = all.ranks[rank];
         for (std::uint32_t round = 0; round < 2 * count; ++round) {
           const std::uint32_t root = round % count;
-          // steady: in each of the first rounds, this pause makes another rank late; the test also
-          // passes if that rank is not late
+          // steady: in each of the first rounds, this pause makes a different rank late; the test
+          // also passes if that rank is not late
           if (round == rank) std::this_thread::sleep_for(std::chrono::microseconds(200));
           const line own = line_of(rank, round);
           require(must(mine.broadcast(own, root, patience)) == line_of(root, round),
@@ -293,7 +293,7 @@ struct no_sum {};
 
 /// Calculates three sums in which the combining function throws at one rank, and checks that all
 /// other ranks report that rank's failure. First, a successful sum connects the ranks, because a
-/// rank that is waiting for a connection does not get reports. Another successful sum comes last.
+/// rank reports only to ranks to which it is connected. Another successful sum comes last.
 void throw_in_sums(std::vector<world>& ranks, std::uint32_t thrower) {
   const auto count = static_cast<std::uint32_t>(ranks.size());
   std::atomic<std::uint32_t> done{0};

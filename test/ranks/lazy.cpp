@@ -384,7 +384,7 @@ TEST_CASE("a scope refuses requests to a silent rank, but connecting to it later
   CHECK(peers[1].is_connected());
 }
 
-TEST_CASE("a rank that has left does not answer and its connections break") {
+TEST_CASE("a rank that has left does not answer and makes a barrier fail") {
   lazy_worlds all(3);
   on_threads(3, [&](std::uint32_t rank) {
     if (rank == 2) return;

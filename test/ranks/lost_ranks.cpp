@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// If a rank aborts a step, it reports to the other ranks which rank is to blame. These tests
-/// check that such a report does not disturb other ranks, and is not mistaken for a report about a
-/// different step.
+/// How ranks detect lost ranks and aborted steps. If a rank aborts a step, it reports to the
+/// other ranks which rank is to blame. Such a report must not disturb other ranks, and must not be
+/// mistaken for a report about a different step.
 
 #include "../device/failing_device.hpp"
 #include "../sanitized.hpp"
@@ -490,14 +490,14 @@ TEST_CASE("a rank that cannot post its part of a step notifies the others") {
 namespace {
 
 constexpr std::size_t all_there_is = SIZE_MAX;
-/// The number of allocations on this thread that will still succeed. It includes only allocations
-/// with std::nothrow.
+/// The number of allocations on this thread that will still succeed. Only allocations of arrays
+/// with std::nothrow count.
 thread_local std::size_t allocations_left = all_there_is;
 
 }  // namespace
 
-// Replaces only the operator that takes std::nothrow. Allocations that must succeed go to the usual
-// operator.
+// Replaces only the operator for arrays that takes std::nothrow. Allocations that must succeed go
+// to the usual operator.
 void* operator new[](std::size_t size, const std::nothrow_t& /*tag*/) noexcept {
   if (allocations_left == 0) return nullptr;
   if (allocations_left != all_there_is) --allocations_left;
@@ -592,8 +592,8 @@ TEST_CASE("an invalid report of a rank is ignored") {
     // Rank 1 aborts the step and enters the next one. There is no valid report about that one.
     for (int round = 0; round < 2; ++round)
       CHECK(kind_of(made[1]->barrier({0, 1}, 1ms)) == error_kind::timed_out);
-    // Depending on whether the step's number is even or odd, a report is stored in a word of kind 5
-    // or 6. This is the word for rank 1.
+    // A report is stored in a word of kind 5 if the number of its step is even, and of kind 6 if it
+    // is odd. This is the word for rank 1.
     const std::uint64_t joined = 2 * std::uint64_t{step} - 1;
     const std::size_t at = (joined % 2 == 0 ? 5 : 6) * 2 + 1;
     const auto [kind, culprit] = nonsense[step / 2 % nonsense.size()];

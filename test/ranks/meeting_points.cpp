@@ -38,7 +38,7 @@ namespace {
 using socket_name = int (*)(int, sockaddr*, socklen_t*);
 
 /// Returns the socket's own port if `name` is `getsockname`, or its peer's port if it is
-/// `getpeername`. Returns 0 if this is not an internet socket.
+/// `getpeername`. Returns 0 if there is no such port.
 [[nodiscard]] in_port_t port_by(socket_name name, int descriptor) {
   sockaddr_storage end{};
   socklen_t size = sizeof end;

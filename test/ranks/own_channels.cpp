@@ -59,7 +59,7 @@ TEST_CASE("steps do not use a channel that the program has put under a rank's nu
       require(with_2 != none.end() && !with_2->result.has_value(), "rank 2 is not blamed");
       require(kind_of(*with_2) == error_kind::not_connected, "the error kind is wrong");
     });
-    // Rank 0 waits for rank 3 and then for rank 1, and reports the loss to all other ranks.
+    // Rank 0 waits for rank 3 and then for rank 1. It reports the loss of rank 3 to rank 1.
     {
       const world leaves = std::move(all.ranks[3]);
     }

@@ -58,7 +58,7 @@ TEST_CASE("the ranks of a world have each other's names and can communicate") {
   }
 }
 
-TEST_CASE("ranks exchange values of each type") {
+TEST_CASE("ranks exchange values of several types") {
   local_worlds all(3);
   std::vector<buffer<>> memory;
   for (std::uint32_t rank = 0; rank < 3; ++rank)
@@ -91,8 +91,8 @@ TEST_CASE("no rank leaves a barrier before all have arrived") {
       std::atomic<std::uint32_t> come{0};
       on_threads(count, [&](std::uint32_t rank) {
         for (std::uint32_t round = 1; round <= rounds; ++round) {
-          // steady: in each round, this pause makes another rank late; the test also passes if that
-          // rank is not late
+          // steady: in each round, this pause makes a different rank late; the test also passes if
+          // that rank is not late
           if (round % count == rank) std::this_thread::sleep_for(std::chrono::microseconds(200));
           ++come;
           const group_results done = all.ranks[rank].barrier(patience, kind);
@@ -329,8 +329,8 @@ TEST_CASE("collective steps return the values of all ranks to each rank") {
     on_threads(count, [&](std::uint32_t rank) {
       world& mine = all.ranks[rank];
       for (std::uint32_t round = 0; round < 20; ++round) {
-        // steady: in each round, this pause makes another rank late; the test also passes if that
-        // rank is not late
+        // steady: in each round, this pause makes a different rank late; the test also passes if
+        // that rank is not late
         if (round % count == rank) std::this_thread::sleep_for(std::chrono::microseconds(200));
         const auto values = must(mine.all_gather(sample{rank, round + 0.5}, patience));
         for (std::uint32_t each = 0; each < count; ++each)

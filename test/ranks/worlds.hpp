@@ -16,8 +16,8 @@
 
 namespace verbspp::test {
 
-/// Calls the function on `count` threads, each with a different rank number. Rethrows the first
-/// exception.
+/// Calls the function on `count` threads, each with a different rank number. If ranks have thrown
+/// exceptions, rethrows the one of the lowest rank.
 inline void on_threads(std::uint32_t count, const std::function<void(std::uint32_t)>& function) {
   std::vector<std::exception_ptr> thrown(count);
   std::vector<std::thread> threads;

@@ -31,7 +31,7 @@ constexpr std::uint32_t many = 64;
   return now.uordblks + now.hblkhd;
 }
 
-/// Returns by how many bytes the heap grows when the function creates its object.
+/// Returns the number of bytes by which the heap grows when the function creates its object.
 template <class Make>
 [[nodiscard]] std::uint64_t growth_by(Make make) {
   // The first call also creates shared objects, which must not be counted.

@@ -2,7 +2,7 @@
 /// \file
 /// A model of how much memory connections use. docs/scale.cpp prints the tables in
 /// docs/scale.md from it. groups.cpp compares the model with measurements on the software device.
-/// The numbers for NICs come from the sources that are named here. All numbers are bytes on 64-bit
+/// The numbers for NICs come from the sources that are named here. Sizes are in bytes, on 64-bit
 /// machines.
 #pragma once
 
@@ -108,7 +108,7 @@ constexpr std::uint64_t mlx5_address_handle = 136;
 
 /// MLOCK_LIMIT in Linux since 5.16, which applies to processes without CAP_IPC_LOCK.
 constexpr std::uint64_t usual_locked_memory = 8 << 20;
-/// The soft limit that systemd and login shells set.
+/// The usual soft limit on open files, for services of systemd and in login shells.
 constexpr std::uint64_t usual_descriptors = 1024;
 /// max_cqe and max_qp of a Connect-IB NIC, and of a Broadcom NIC from 2025.
 constexpr std::uint64_t connect_ib_completions = 4194303;

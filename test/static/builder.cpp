@@ -54,8 +54,8 @@ static_assert(!CanBuild<all_given - rights>);
 static_assert(std::is_same_v<decltype(std::declval<builder<all_given>>().build()),
                              result<prepared_queue_pair<transport::rc>>>);
 
-// Each setter adds only its own parameter, no matter which other parameters are set, and can be
-// called only once.
+// Each of these setters adds only its own parameter, no matter which other parameters are set, and
+// can be called only once.
 
 template <class Setter, class First, class Again, class Others, class All>
 concept Gives =
@@ -156,7 +156,7 @@ static_assert(TakesOneQueueForBoth<nothing>);
 static_assert(!TakesOneQueueForBoth<send_cq>);
 static_assert(!TakesOneQueueForBoth<receive_cq>);
 
-// Parameters do not share bits.
+// The parameters of `all_given` occupy the bits 0 to 24.
 static_assert(queue_pair_parameter_set(queue_pair_parameter::traffic_class).bits == 1U << 24);
 
 }  // namespace

@@ -115,7 +115,7 @@ static_assert(noexcept(an<connected>().post_bind(an<memory_window<memory_window_
                                                  an<readable_part>(), an<work_tag>())));
 static_assert(noexcept(an<connected>().query_state()));
 
-// The destructor of every class that owns or shares a verbs object does not throw.
+// Destroying and moving a queue pair, or a result that holds one, does not throw.
 static_assert(std::is_nothrow_destructible_v<prepared>);
 static_assert(std::is_nothrow_destructible_v<result<prepared>>);
 static_assert(std::is_nothrow_move_constructible_v<result<prepared>>);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The library's value types are plain. They are as large as the C type or number that they
-// represent, and are copied bytewise.
+// The library's value types are copied bytewise. A type that represents a C type or a number has
+// its size and alignment.
 
 #include <verbspp/verbspp.hpp>
 

@@ -133,7 +133,7 @@ TEST_CASE("the error about a missing offer names the end without addresses") {
   CHECK(contains(there.error().message(), "the peer offers no address"));
 }
 
-TEST_CASE("both ends choose the same pair of addresses from any two offers") {
+TEST_CASE("both ends choose the same pair of addresses from random offers") {
   std::mt19937 random(20260101);
   const auto below = [&](unsigned limit) {
     return std::uniform_int_distribution<unsigned>(0, limit - 1)(random);

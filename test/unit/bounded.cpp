@@ -15,7 +15,7 @@ using verbspp::test::contains;
 
 namespace {
 
-/// A parameter type with its range, and with the name and range that error messages should contain.
+/// A parameter type with the range that it should accept.
 template <class Parameter, std::int64_t Minimum, std::int64_t Maximum>
 struct range_of {
   using type = Parameter;

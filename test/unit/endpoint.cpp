@@ -138,7 +138,8 @@ constexpr encoded offering_bytes = [] {
 }();
 
 /// Returns true if decoding the bytes yields either an error with a message, or an endpoint that
-/// encodes to exactly these bytes.
+/// encodes to exactly these bytes. For bytes in the previous format, the encoding may be longer and
+/// has another version number.
 bool is_refused_or_round_trips(std::span<const std::byte> bytes) {
   const auto decoded = endpoint::decode(bytes);
   if (decoded.has_error())
@@ -225,7 +226,7 @@ TEST_CASE("the documented bytes decode to the endpoint") {
   CHECK(endpoint::decode(datagram_bytes).value() == datagram_end);
 }
 
-TEST_CASE("every valid endpoint is unchanged after encoding and decoding") {
+TEST_CASE("valid endpoints are unchanged after encoding and decoding") {
   random_endpoints random;
   for (int i = 0; i < 5000; ++i) {
     const endpoint end = random.next();
@@ -451,7 +452,7 @@ TEST_CASE("endpoints are equal if all of their fields are equal") {
   CHECK(differs([](endpoint& e) { e.generation = 2; }));
 }
 
-TEST_CASE("an endpoint prints every field that can prevent a connection") {
+TEST_CASE("an endpoint prints the fields that its peer needs to connect") {
   CHECK(printed(infiniband_end) ==
         "RC queue pair 0x12ab34, PSN 0xfedcba, InfiniBand, LID 263, GID fe80::2:c903:0:1491 "
         "(InfiniBand), MTU 4096, reads 16/200");
@@ -544,7 +545,7 @@ TEST_CASE(
   CHECK(check_newer(other, last).has_value());
 }
 
-TEST_CASE("an invalid remote end is refused before the device is called") {
+TEST_CASE("an invalid remote end is refused") {
   const auto refusal = [](const endpoint& local, const endpoint& remote) {
     const auto answer = check_compatible(local, remote);
     REQUIRE(answer.has_error());

@@ -85,7 +85,7 @@ TEST_CASE("each side of an exchange gets the other side's endpoint and values") 
   CHECK(std::get<2>(*left.theirs()).length() == 128);
 }
 
-TEST_CASE("values of each kind can be exchanged") {
+TEST_CASE("values of many kinds can be exchanged") {
   enum class color : std::uint8_t { red = 3 };
   using word = remote_memory<access::remote_atomic | access::remote_read>;
   using object = remote_object<greeting, access::remote_write>;

@@ -19,7 +19,7 @@ using verbspp::transport;
 using verbspp::detail::post_failure;
 using verbspp::test::contains;
 
-TEST_CASE("a full queue returns would_block for any error of the provider") {
+TEST_CASE("each errno that providers return for a full queue is reported as would_block") {
   for (const int errnum : {ENOMEM, EAGAIN, ENOBUFS, ENOSPC, EOVERFLOW}) {
     CAPTURE(errnum);
     const auto direct = post_failure(errnum, "ibv_post_send (send)", 1, 16);
@@ -39,7 +39,7 @@ TEST_CASE("a full queue returns would_block for any error of the provider") {
   }
 }
 
-TEST_CASE("too many elements are reported as such for any error of the provider") {
+TEST_CASE("too many elements are reported as such whatever error the provider returns") {
   for (const int returned : {EINVAL, ENOMEM, -EINVAL, -1}) {
     errno = ENOMEM;
     const auto failure = post_failure(returned, "ibv_post_recv", 17, 16);

@@ -46,7 +46,7 @@ TEST_CASE("the route to each address of this host starts at that address") {
   }
 }
 
-TEST_CASE("an address that no host has is reported as having no route") {
+TEST_CASE("an address that cannot have a route is refused as invalid") {
   check_invalid(gid{});
   check_invalid(mapped(0, 0, 0, 0));
   check_invalid(mapped(224, 0, 0, 1));
