@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Shared code of the checks that call a compiler or a linter.
 
-A check compiles a file with the options of the build and judges the outcome. If this takes long, the
-verdict is stored in the user's cache. It is valid in every clone, until the command or the content of a
-file that was read changes. Failures are never stored.
+A check compiles a file with the options of the build and judges the outcome. `run` stores the verdict in
+the user's cache. It is valid in every clone, until the command or the content of a file that was read
+changes. Failures are never stored.
 """
 
 import contextlib
@@ -46,7 +46,7 @@ def build(folder, *targets):
 
 
 def without_precompiled(command):
-    """The command without its precompiled header, which is valid only with exactly its own flags."""
+    """The command without its precompiled header, which may be invalid with other flags."""
     words, kept = iter(command), []
     for word in words:
         if word in ("-include", "-include-pch"):

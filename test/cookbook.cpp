@@ -307,7 +307,7 @@ transport_result<void> structures(const protection_domain& domain) {
                  "a message of 8 bytes was accepted as an order");
 }
 
-/// Sends messages to a thread that has its own channel, and receives its answers.
+/// Sends a message to a thread that has its own channel, and receives the answer.
 transport_result<void> threads(const protection_domain& domain) {
   VERBSPP_TRY(pool, message_pool::create(domain, 64, 256));
   VERBSPP_TRY(two, connect(domain));

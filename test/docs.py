@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that the documents match the source; with --write, regenerates them.
+"""Checks that docs/queue_pair_states.md and its diagram match the source; with --write, regenerates them.
 
     docs.py PROGRAM ROOT [--write]
 

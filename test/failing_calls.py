@@ -11,7 +11,7 @@ import pathlib
 import re
 import sys
 
-# These calls cannot fail: they return nothing, or a value that already exists.
+# These calls report no failure.
 CANNOT_FAIL = re.compile(
     r"""ibv_(
     ack_\w+ | free_device_list | get_device_name | get_device_guid | is_fork_initialized |

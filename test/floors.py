@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Checks that each floor of the library includes only itself and the floors below it, headers and
-sources alike, and that files do not include each other in a circle.
+sources alike, that files do not include each other in a circle, and that the picture shows all floors.
 
     floors.py PROJECT
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks the README and the guide: their code, their links, and the list of samples.
+"""Checks the README, the guide and other pages: their code, their links, and the list of samples.
 
     guide.py ROOT
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks the counts of scripts/progress.py, and that it passes the status and output of a command on."""
+"""Checks the counts of scripts/progress.py, and that it returns the status of a command and logs its output."""
 
 import pathlib
 import subprocess

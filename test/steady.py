@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Finds tests that wait for a fixed time, or use a port or a name that another run would share.
+"""Finds tests and scripts that wait for a fixed time, or use a port or a name that another run would share.
 
     steady.py PROJECT
 

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Uses verbspp as other projects do, and runs the quick start that they build.
+"""Uses verbspp as other projects do, and runs the program that they build.
 
     consumer.py subproject   a parent project finds verbspp by dependency(), through a wrap file
     consumer.py pkg-config   the installed library, found through pkg-config
     consumer.py cmake        the installed library, found through CMake
     consumer.py components   all installed libraries, shared and static, found through CMake
 
-The parent project is built offline from a tarball of the current sources. The other forms use its installation;
-whichever test starts first builds it.
+The parent project is built offline from a tarball of the current sources; whichever test starts first builds it.
+`pkg-config` and `cmake` use its installation, and `components` installs it again, with all libraries.
 """
 
 import argparse

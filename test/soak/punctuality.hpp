@@ -20,7 +20,7 @@ namespace verbspp::soak {
 /// thread, which is almost idle, measures how much time it loses to other load. A wait may end
 /// later than its limit by the 100 ms that the library promises, plus ten times that loss. The
 /// factor is so large because several threads are involved when a wait ends, and each may have to
-/// wait for a processor several times. Of the functions, only `mark` is thread-safe.
+/// wait for a processor several times. Only `mark` is thread-safe.
 class punctuality {
  public:
   punctuality() : control_([this](const std::stop_token& stop) { lose(stop); }) {}
