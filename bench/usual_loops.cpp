@@ -109,7 +109,8 @@ struct frame {
   }
 };
 
-/// The objects of both versions. Not movable, since the loops and the C code keep pointers to it.
+/// The objects of both versions. Must not be moved, since the loops and the C code keep pointers to
+/// it.
 struct program {
   std::array<piece, batch> pieces = pieces_to_write();
   std::array<std::byte, place_size> text{};

@@ -29,7 +29,8 @@ say() { printf '==> %s\n' "$*"; }
 complain() { printf '%s: %s\n' "${0##*/}" "$*" >&2; }
 die() { complain "$@" && exit 1; }
 
-# may_install: true if apt exists, and this is root, or sudo needs no password or can ask for it.
+# may_install: true if apt exists, VERBSPP_NO_INSTALL is not set, and this is root, or sudo needs no password or can
+# ask for it.
 may_install() {
   [[ -z ${VERBSPP_NO_INSTALL-} ]] && command -v apt-get >/dev/null || return 1
   (($(id -u) == 0)) || { command -v sudo >/dev/null && { [[ -t 0 ]] || sudo --non-interactive true 2>/dev/null; }; }
@@ -112,7 +113,8 @@ install_packages() {
 }
 
 # need_packages NAME...: installs those that are missing, or exits. If none is missing, it calls only
-# dpkg. It removes no installed package, and upgrades none unless VERBSPP_MAY_UPGRADE is set.
+# dpkg. It removes no installed package, and upgrades none unless VERBSPP_MAY_UPGRADE is set. It does nothing if
+# VERBSPP_NO_INSTALL is set.
 need_packages() {
   [[ -z ${VERBSPP_NO_INSTALL-} ]] || return 0
   command -v apt-get >/dev/null ||

@@ -6,10 +6,10 @@
 
 The times are wall times in seconds, of jobs that ran in parallel; those of tests are followed by their processor
 time. With --check, objects that took too long in parallel with others are compiled once more, alone, and such tests
-run once more, alone, and a second time if they are too slow again. The exit status is 1 if such an object takes more
-than 20 s of processor time, or such a test more than 15 s, on a machine that takes 7 s to compile Catch2. On other
-machines, the limits are in proportion, but that of tests is never below 40 s: a wait that spins takes the same time on
-each machine.
+run once more, alone, and a second time if they are too slow again. The exit status is 1 if one of these still takes
+too much processor time. The limits are 20 s for an object and 15 s for a test on a machine that takes 7 s to compile
+Catch2, and in proportion on other machines; but that of tests is never below 40 s, because a wait that spins takes
+the same time on each machine.
 """
 
 import json
