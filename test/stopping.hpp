@@ -20,7 +20,7 @@ class counting_source {
  public:
   class token {
    public:
-    /// A registered callback. Its constructor and destructor keep count of how many there are.
+    /// A registered callback. Its constructor and destructor count the callbacks that exist.
     template <class Function>
     class callback_type {
      public:

@@ -6,7 +6,7 @@
 ///
 ///     many_ranks [--ranks=64] [--seconds=120] [--lazy] [--csv] [--device=soft0]
 ///     many_ranks --meet [--ranks=1000]    only meets, and reads the values of some other ranks
-///     many_ranks --kill [--ranks=4]       kills a rank before, during and after each step
+///     many_ranks --kill [--ranks=4]       kills a rank before and during each step
 ///     many_ranks --stop [--ranks=4]       stops a rank for some seconds: it is late but not lost
 ///
 /// If a rank is killed, the others have to report that rank, and not ranks that exit because of it.
