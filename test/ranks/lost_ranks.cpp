@@ -431,7 +431,7 @@ class watched_wait {
 TEST_CASE("a rank is not blamed without evidence while requests to another rank are in flight") {
   local_worlds all(4);
   const memory_of_ranks memory = must(memory_of_ranks::allocate(all.bed.domain, 64));
-  // This send is never received, so rank 0 cannot find out that rank 1 has not arrived.
+  // This send is never received, so rank 0 cannot find out whether rank 1 has arrived.
   auto waits = must(all.ranks[0].peers()[1].post_send({.elements = must(memory.gather(0, 8))}));
   std::array<std::atomic<std::uint32_t>, 4> asked{};
   std::atomic<bool> is_over_at_0{false};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The main loop of an end, the steps that both ends reach together, and the handling of failures.
+/// The main loop of an end, the steps at which it waits for the other end, and the handling of
+/// failures.
 #include "end.hpp"
 
 #include "layout.hpp"

@@ -46,9 +46,8 @@ class punctuality {
   /// Returns a description of a wait that ended too late, or an empty string if none did.
   [[nodiscard]] const std::string& too_late() const { return too_late_; }
   [[nodiscard]] std::string text() const {
-    return std::to_string(waits_) + " waits ended at their limits; the latest ended " +
-           milliseconds(latest_) +
-           " ms after its limit, while the machine delayed a sleeping thread by " +
+    return std::to_string(waits_) + " waits ended at their limits; the longest delay was " +
+           milliseconds(latest_) + " ms, during which the machine delayed a sleeping thread by " +
            milliseconds(excuse_) + " ms";
   }
 

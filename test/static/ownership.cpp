@@ -90,7 +90,7 @@ static_assert(!std::is_constructible_v<registered_region<access::local_read>, me
 static_assert(!std::is_constructible_v<memory_window<memory_window_type::type_1>,
                                        memory_window<memory_window_type::type_2>>);
 
-// A queue pair does not convert to one in another state; only the handshake connects it.
+// A queue pair does not convert to one in another state.
 static_assert(!std::is_constructible_v<connected_queue_pair<transport::rc>,
                                        prepared_queue_pair<transport::rc>>);
 static_assert(!std::is_constructible_v<prepared_queue_pair<transport::rc>,
