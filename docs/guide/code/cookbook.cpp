@@ -204,7 +204,7 @@ transport_result<void> write_record(channel& peer, const gather_element& record,
 // One event loop
 
 /// Sleeps until there is work for a source, or another descriptor of the program is readable.
-/// \returns false in the latter case
+/// \returns false if the other descriptor is readable
 template <EventSource Source>
 result<bool> sleep_for(Source& source, int other) {
   VERBSPP_TRY(has_news, source.request_notification());
@@ -346,8 +346,8 @@ transport_result<void> wait_in_several_ways(channel& peer, const registered_buff
 result<prepared_channel> prepare_with_limits(const protection_domain& domain) {
   return domain.build_channel()
       .default_limit(5s)   // for waits without a limit
-      .ack_timeout(20ms)   // rounded up to the next value that the device knows
-      .ack_retry_count(5)  // the device gives up after 6 x 20 ms, or up to four times that
+      .ack_timeout(20ms)   // rounded up to a value that the device knows, 34 ms
+      .ack_retry_count(5)  // the device gives up after 6 x 34 ms, or up to four times that
       .rnr_retry_count(6)  // else a send waits for a receive until its own limit
       .build();
 }

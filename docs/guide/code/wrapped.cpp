@@ -59,7 +59,7 @@ transport_result<completed_work> wait(const completion_queue& queue) {
   }
 }
 
-/// The channel does the last three in one call.
+/// The channel does the last two in one call.
 transport_result<void> read(channel& peer, registered_buffer<shown>& to,
                             const remote_memory<access::remote_read>& from) {
   VERBSPP_TRYV(peer.read(to, {.remote = from}));
