@@ -17,7 +17,7 @@ GAP = re.compile(r"^\s*// \.\.\.\n", re.MULTILINE)
 
 
 def is_in(block, source):
-    """Returns whether the source contains the block, at any depth of indentation."""
+    """Returns whether the source contains the block, indented by up to ten spaces."""
     return any(textwrap.indent(block, " " * depth) in source for depth in range(0, 12, 2))
 
 

@@ -73,7 +73,7 @@ struct stopped_sleep {
   bool is_registered = false;   ///< the callback was still registered after the wait
   bool has_ended_well = false;  ///< the return value of `wait`
 
-  /// Returns true if the stop request woke the thread, and the thread had not polled the token.
+  /// Returns true if all observations are those of a wait that the stop request has woken.
   [[nodiscard]] bool is_as_promised() const noexcept {
     return has_slept && !has_polled && !is_registered && has_ended_well;
   }

@@ -77,7 +77,7 @@ routine ready(event_loop& loop, numbers& source) {
   co_return 1;
 }
 
-/// Runs one round, which must not sleep for long. \returns true if a coroutine was due
+/// Runs one round, which sleeps no longer than `limit`. \returns true if a coroutine was due
 bool run(event_loop& loop, wait_limit limit = 10s) { return loop.run_once(limit).value(); }
 
 }  // namespace

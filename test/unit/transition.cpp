@@ -136,8 +136,8 @@ struct verdicts {
 };
 
 /// Compares the results of the library with the kernel's rule, for every mask with and without the
-/// rate limit. There is a separate function for each pair of states, so that the compiler can move
-/// the table lookup out of the loop.
+/// rate limit. There is a separate function for each type and pair of states, so that the compiler
+/// can move the table lookup out of the loop.
 template <std::size_t Type, ibv_qp_state From, ibv_qp_state To>
 [[gnu::flatten]] void compare_all_masks(verdicts& sum) {
   constexpr const expectation* expected = find(Type, From, To);
