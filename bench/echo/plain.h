@@ -39,7 +39,7 @@ struct plain_end {
   struct ibv_qp* qps[echo_clients];
   uint32_t count;
   struct plain_pool pool;
-  uint32_t posted;  // the number of posted receives of all queue pairs
+  uint32_t posted;  // the number of posted receives
   int is_asked;     // true if an event was requested since the last sleep
   unsigned events;  // the number of events that have not been acknowledged
 };
