@@ -51,8 +51,8 @@ class addresses_of_name {
 
 }  // namespace
 
-/// Replaces the function of the C library. Simulates either a name server that does not answer, or
-/// one that resolves the name that the tests use.
+/// Replaces the function of the C library. While `lookups_hang`, simulates a name server that does
+/// not answer. Otherwise resolves the name that the tests use; other names are resolved as usual.
 extern "C" int getaddrinfo(const char* node, const char* service, const addrinfo* hints,
                            addrinfo** found) {
   static auto* const real =
