@@ -73,7 +73,8 @@ struct stopped_sleep {
   bool is_registered = false;   ///< the callback was still registered after the wait
   bool has_ended_well = false;  ///< the return value of `wait`
 
-  /// Returns true if all observations are those of a wait that the stop request has woken.
+  /// Returns true if the stop request woke the wait without a poll, the wait ended correctly, and
+  /// its callback was removed.
   [[nodiscard]] bool is_as_promised() const noexcept {
     return has_slept && !has_polled && !is_registered && has_ended_well;
   }
