@@ -61,7 +61,8 @@ std::uint8_t number_of(access_flags rights) noexcept {
 
 error no_list() noexcept {
   return {error_kind::invalid_input, "list of methods",
-          "the peer has sent a malformed list: it does not use verbspp, or another version of it"};
+          "the peer has sent a malformed list of methods: it uses another version of verbspp, or "
+          "another protocol"};
 }
 
 constexpr const char* refused = "the service has refused the call";

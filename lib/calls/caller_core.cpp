@@ -234,7 +234,8 @@ result<calling_lane*> caller_core::find_lane() noexcept {
     poll();
     if (is_done(requested->slot)) return connect_lane(*requested);
     return error(error_kind::would_block, opening_lane.name,
-                 "the service has not connected its end of a lane yet");
+                 "the service has not connected its end of a lane (a connection for lent memory) "
+                 "yet: try again later");
   }
   const auto closed = std::ranges::find(lanes, stage::closed, &calling_lane::at);
   if (closed == lanes.end())
@@ -242,7 +243,8 @@ result<calling_lane*> caller_core::find_lane() noexcept {
                  "as many calls lend memory as both ends allow: take answers first");
   VERBSPP_TRYV(request_lane(*closed));
   return error(error_kind::would_block, opening_lane.name,
-               "the service was asked to connect its end of a lane");
+               "the service was asked to connect its end of a lane (a connection for lent memory): "
+               "try again later");
 }
 
 bool caller_core::may_find_lane() const noexcept {
@@ -484,10 +486,9 @@ void caller_core::take(message&& arrived) noexcept {
     // This does not call `close`, because `close` resumes coroutines, and this function may be
     // called while a poll tests which coroutines to resume.
     link_.stop();
-    return fail(
-        {error_kind::mismatch, "caller",
-         "the peer has sent a message that is not an answer: it is not a service, or it uses "
-         "another version of the protocol"});
+    return fail({error_kind::mismatch, "caller",
+                 "the peer has sent a message that is not an answer to a call: it runs no service "
+                 "on this channel, or uses another version of verbspp"});
   }
   call_slot& slot = slots_.get()[index];
   const bool is_expected =

@@ -52,7 +52,8 @@ template <class Operation>
 result<void> serving_lane::run(Operation&& operation) noexcept {
   if (!lock_.try_lock())
     return error(error_kind::busy, "access lent memory",
-                 "the client has lent memory to two calls over the same lane");
+                 "the client has lent memory to two calls over the same lane: a lane carries one "
+                 "call at a time");
   const auto done = operation(link_);
   lock_.unlock();
   if (done.has_value()) return success();

@@ -153,7 +153,7 @@ void open_call::refuse(const error& why) noexcept {
 }
 
 void open_call::drop() noexcept {
-  refuse(error_kind::cancelled, "the service has dropped the call without an answer");
+  refuse(error_kind::cancelled, "the service's handler has dropped the call without an answer");
 }
 
 method_handler::~method_handler() = default;
@@ -384,11 +384,14 @@ void service_core::compare(open_call& call, calling_client& client) const noexce
 void service_core::connect_lane(open_call& call, calling_client& client, channel& link) noexcept {
   const std::span<const std::byte> request = call.request();
   if (request.size() != lane_request_size)
-    return call.refuse(error_kind::invalid_input, "the request for a lane is malformed");
+    return call.refuse(
+        error_kind::invalid_input,
+        "the request for a lane is malformed: use the same version of verbspp at both ends");
   const auto number = get_from_frame<std::uint16_t>(request.data());
   if (number >= options_.lanes)
     return call.refuse(error_kind::resource_exhausted,
-                       "the service does not allow that many calls that lend memory at a time");
+                       "the service does not allow that many calls that lend memory at the same "
+                       "time: raise its service_options::lanes");
   reference<serving_lane>& lane = client.lane(number);
   lane = {};
   // The rights of this end give the peer no access to memory of the service.
@@ -417,7 +420,9 @@ bool service_core::take_loan(open_call& call, calling_client& client,
                              const method_description& of) const noexcept {
   const std::span<const std::byte> body = call.request();
   if (body.size() < loan_size) {
-    call.refuse(error_kind::invalid_input, "the description of the lent memory is incomplete");
+    call.refuse(error_kind::invalid_input,
+                "the description of the lent memory is incomplete: use the same version of verbspp "
+                "at both ends");
     return false;
   }
   const auto what =

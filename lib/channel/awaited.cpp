@@ -99,9 +99,12 @@ result<void> awaited_room::await_resume() noexcept {
   if (!sends.is_open()) return core_.connection().refusal(waiting);
   if (wanted_ > sends.capacity())
     return error::above_limit(waiting, "requests", wanted_, sends.capacity(),
-                              "the limit is the length of the send queue");
+                              "the limit is the length of the send queue: build the channel with a "
+                              "larger max_send_work_requests");
   if (sends.room() >= wanted_) return success();
-  return limit().failure(waiting, "the send queue did not get enough room");
+  return limit().failure(waiting,
+                         "the earlier requests in the send queue have not finished: allow more "
+                         "time, or build the channel with a larger max_send_work_requests");
 }
 
 }  // namespace verbspp::detail

@@ -17,7 +17,8 @@ namespace {
 /// `channel_core::is_lost` recognizes an error by the address of this hint.
 constexpr char lost_memory[] =
     "the device did not destroy the queue pair, so it may still access the memory of this request: "
-    "memory that the request owned or shared is never freed";
+    "memory that the request owned or shared is never freed; do not free other memory of the "
+    "request";
 
 }  // namespace
 
@@ -281,15 +282,16 @@ transport_result<completed_work> channel_core::take_with_care(request one,
   if (errnum_if_lost != 0)
     return error::from_errno(errnum_if_lost, "ibv_destroy_qp").as(error_kind::driver, lost_memory);
   if (one.scope != 0 && scope == nullptr)
-    return error(error_kind::invalid_input, "result of a request",
-                 "the scope in which it was posted has ended, and has reported the outcome");
+    return error(
+        error_kind::invalid_input, "result of a request",
+        "the scope in which the request was posted has ended, and has reported the outcome");
   if (!failure) return done;
   // The request was flushed because an event, such as the limit, ended the wait for it, and broke
   // the connection. So this returns that event as the cause.
   if (root) return *root;
   if (was_orphan)
     return error(error_kind::not_connected, "result of a request",
-                 "its channel was destroyed before the request finished");
+                 "the request's channel was destroyed before the request finished");
   return *failure;
 }
 

@@ -25,9 +25,11 @@ namespace {
 // Explanations of why a request was flushed, for use if the root error does not explain it.
 constexpr const char* broken_off =
     "the device moved the queue pair to the error state, usually because the peer requested an "
-    "operation that is not allowed here";
-constexpr const char* too_late = "a wait timed out, which closed the connection";
-constexpr const char* stopped = "a stop was requested during a wait, which closed the connection";
+    "operation that this end does not allow";
+constexpr const char* too_late =
+    "a wait on the channel timed out, so the library closed the connection";
+constexpr const char* stopped =
+    "a stop was requested during a wait on the channel, so the library closed the connection";
 
 }  // namespace
 

@@ -82,11 +82,12 @@ result<void> channel_core::enter_hub() noexcept {
   hub_state& hub = *asked.hub.get();
   if (hub.domain() != connection_.domain())
     return error(error_kind::invalid_input, building,
-                 "the hub and the channel belong to different protection domains");
+                 "the hub and the channel belong to different protection domains: create both in "
+                 "the same one");
   if (asked.waiting.sleeps() && !hub.waiting().sleeps())
     return error(error_kind::invalid_input, building,
-                 "the hub spins, so none of its channels can sleep: create it with another "
-                 "hub_options::waiting");
+                 "the hub spins, so none of its channels can sleep: create the hub with a "
+                 "hub_options::waiting that sleeps");
   if (asked.queue_pair.receives)
     return error(error_kind::invalid_input, building,
                  "a channel of a hub takes its receives from the hub's pool: create the hub "
@@ -291,9 +292,10 @@ result<void> channel_core::close(const wait_limit& limit) noexcept {
   connection_.socket().tell_end();
   tie({});
   if (guard_.is_lost())
-    return error::from_errno(
-        connection_.destroy_errnum(), "ibv_destroy_qp",
-        "the device did not destroy the queue pair: the memory of its requests is not freed");
+    return error::from_errno(connection_.destroy_errnum(), "ibv_destroy_qp",
+                             "the device did not destroy the queue pair, and may still access the "
+                             "memory of its requests: memory that they owned or shared is never "
+                             "freed; do not free other memory of the requests");
   return success();
 }
 

@@ -81,8 +81,8 @@ error channel_connection::refusal(const char* operation) const noexcept {
                 "the channel's hub posts its receives, into the hub's message pool: take the "
                 "messages from the hub, or open an inbox"};
       return {error_kind::not_connected, operation,
-              "the channel is not connected yet: send its endpoint to the peer, and call handshake "
-              "with the peer's"};
+              "the channel is not connected yet: exchange endpoints with the peer and call "
+              "handshake, or connect it by a connection manager"};
     case channel_state::empty:
       break;
   }

@@ -160,10 +160,12 @@ result<void> hub_state::start(const message_pool* pool, const hub_options& optio
     return error(error_kind::invalid_input, creating_hub, "this pool was moved from");
   if (pool->places()->domain() != domain_)
     return error(error_kind::invalid_input, creating_hub,
-                 "the pool's memory is registered in a protection domain other than the hub's");
+                 "the pool's memory is registered in another protection domain: create the pool "
+                 "and the hub in the same one");
   if (options.receives == 0)
-    return error::out_of_range(creating_hub, "receives", 0,
-                               "a hub with a pool needs at least one posted receive");
+    return error::out_of_range(
+        creating_hub, "receives", 0,
+        "a hub with a pool needs at least one posted receive: set hub_options::receives");
   depth_ = options.receives;
   refill_ =
       std::clamp(options.refill, 1U, std::min(receive_batch::largest, std::max(depth_ / 2, 1U)));
@@ -171,7 +173,8 @@ result<void> hub_state::start(const message_pool* pool, const hub_options& optio
   if (!room_.take(depth_))
     return error::above_limit(
         creating_hub, "receives", depth_, room_.capacity(),
-        "their completions need room in the hub's queue, too: request more completions");
+        "the completions of receives need room in the hub's completion queue: raise "
+        "hub_options::completions, or lower hub_options::receives");
   VERBSPP_TRY(wanted, work_request_count::from(depth_));
   VERBSPP_TRY(made, shared_receive_queue::create(domain_, wanted));
   is_posted_ = owned<bool[]>(new (std::nothrow) bool[pool->size()]());

@@ -64,8 +64,8 @@ result<inbox> inbox::open(detail::channel_core& core, const message_pool& pool,
     return error(error_kind::invalid_input, detail::opening_inbox, "this pool was moved from");
   if (pool.places()->domain() != core.connection().domain())
     return error(error_kind::invalid_input, detail::opening_inbox,
-                 "the pool's memory is registered in a protection domain other than the "
-                 "channel's");
+                 "the pool's memory is registered in another protection domain: create the pool "
+                 "and the channel in the same one");
   if (core.has_shared_messages()) return open_shared(core, pool);
   if (!core.receives().is_open()) return core.connection().refusal(detail::posting_receive);
   const std::uint32_t capacity = core.receives().capacity();
@@ -232,9 +232,12 @@ result<message> inbox::wait_longer(call_limit limit) noexcept {
   if (place != nothing) return message_in(mine, place);
   if (!refused && end == wait_end::completions) refused = next(mine);
   if (refused) return std::move(*refused);
-  return until.failure(detail::taking_message, mine.in_use() != 0 || mine.is_shared
-                                                   ? "no message has arrived"
-                                                   : "the pool has no free place for a message");
+  return until.failure(
+      detail::taking_message,
+      mine.in_use() != 0 || mine.is_shared
+          ? "no message has arrived: check that the peer sends one, or allow more time"
+          : "the message pool has no free place, so no message can be received: drop messages, or "
+            "create the pool with more places");
 }
 
 }  // namespace verbspp

@@ -43,9 +43,9 @@ constexpr const char* revoking = "revoke a lease";
 /// The error for an operation that needs memory windows when none are available.
 error without_windows(const char* operation, int errnum = 0) noexcept {
   constexpr const char* hint =
-      "memory windows that requests can bind and invalidate are not available here: choose another "
-      "way, channel.lease<rights, lease_by::registration>(...), or lease_by::connection, which is "
-      "revoked by closing the connection";
+      "this channel or device has no memory windows that requests can bind and invalidate: choose "
+      "another way, channel.lease<rights, lease_by::registration>(...), or lease_by::connection, "
+      "which is revoked by closing the connection";
   if (errnum == 0) return {error_kind::not_supported, operation, hint};
   return error::from_errno(errnum, operation).as(error_kind::not_supported, hint);
 }
@@ -141,7 +141,8 @@ result<lease_record*> grant_by_connection(channel_core& core, lease_book& book,
                                           const lease_request& request) noexcept {
   if (request.registered->pd != core.connection().domain().below().native_handle())
     return error(error_kind::invalid_input, granting,
-                 "the memory is registered in a protection domain other than the channel's");
+                 "the memory is registered in a protection domain other than the channel's: "
+                 "register it in the channel's");
   VERBSPP_TRY(record, new_record(core, request));
   record->key = remote_key(request.registered->rkey);
   book.open(*record, core);
@@ -164,7 +165,9 @@ result<lease_record*> grant_any(channel_core& core, const lease_request& request
     case lease_by::connection:
       return grant_by_connection(core, *book, request);
   }
-  return error(error_kind::invalid_input, granting, "this value of lease_by is unknown");
+  return error(
+      error_kind::invalid_input, granting,
+      "this value of lease_by is unknown: use lease_by::window, registration or connection");
 }
 
 /// True if a request can revoke the lease: its window is bound, the channel is connected, and the
@@ -271,8 +274,9 @@ void lease_record::deallocate_window() noexcept {
   if (errnum == 0)
     trace("ibv_dealloc_mw", native);
   else
-    outcome = error::from_errno(errnum, "ibv_dealloc_mw",
-                                "the peer may still have access through the memory window");
+    outcome = error::from_errno(
+        errnum, "ibv_dealloc_mw",
+        "the peer may still have access through the memory window: do not free the memory");
 }
 
 bool lease_record::post_invalidation() noexcept {
@@ -362,8 +366,9 @@ void lease_book::before_destruction() noexcept {
 void lease_book::after_destruction(int errnum) noexcept {
   while (opened_ != nullptr) {
     if (errnum != 0)
-      opened_->outcome = error::from_errno(errnum, "ibv_destroy_qp",
-                                           "the peer may still have access through the queue pair");
+      opened_->outcome = error::from_errno(
+          errnum, "ibv_destroy_qp",
+          "the peer may still have access through the queue pair: do not free the memory");
     close(*opened_);
   }
 }

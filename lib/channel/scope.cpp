@@ -25,7 +25,8 @@ result<void> channel_scope::make_room_for_batch(std::uint32_t wanted) noexcept {
   if (wanted > core_.sends().capacity())
     return error::above_limit("ibv_post_send (batch)", "requests of the batch", wanted,
                               core_.sends().capacity(),
-                              "the limit is the length of the send queue");
+                              "the limit is the length of the send queue: post a smaller batch, or "
+                              "build the channel with a larger max_send_work_requests");
   return core_.wait_for_send_room(wanted, state_.limit);
 }
 

@@ -58,7 +58,10 @@ result<cm_datagram_peer> cm_datagram_route::look_up(const wait_limit& limit,
   parameters.private_data_len = static_cast<std::uint8_t>(data.bytes().size());
   VERBSPP_TRYV(id.connect(parameters));
   VERBSPP_TRY(event, id.wait_event(limit));
-  if (!event) return limit.failure(step, "no server answered the lookup of the service in time");
+  if (!event)
+    return limit.failure(step,
+                         "no server has answered the lookup of the service: check that the server "
+                         "runs, and takes requests");
   if (event->event != cm_event::established) return detail::cm_failure(*event, step);
   return cm_datagram_peer{.path = event->path,
                           .number = queue_pair_number::assume(event->queue_pair),
@@ -118,7 +121,10 @@ result<cm_multicast> cm_multicast::join(const cm_address& group, const cm_addres
   cm_multicast made(std::move(id));
   made.address_ = group;
   VERBSPP_TRY(event, made.id_.wait_event(limit));
-  if (!event) return limit.failure(step, "the group was not joined in time");
+  if (!event)
+    return limit.failure(step,
+                         "the multicast group has not been joined yet: on InfiniBand, check the "
+                         "subnet manager, or allow more time");
   if (event->event != cm_event::multicast_join) return detail::cm_failure(*event, step);
   made.path_ = event->path;
   made.key_ = queue_key::assume(event->qkey);

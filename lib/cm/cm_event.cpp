@@ -83,22 +83,25 @@ const char* to_string(cm_rejection_reason reason) noexcept {
     case cm_rejection_reason::unknown:
       return "the peer rejected the request, and its link layer does not report the reason";
     case cm_rejection_reason::no_queue_pair:
-      return "the peer has no queue pair left";
+      return "the peer's device has no queue pair left: destroy some at the peer";
     case cm_rejection_reason::no_resources:
-      return "the peer has no resources left";
+      return "the peer has no resources left for the connection: close others at the peer";
     case cm_rejection_reason::timeout:
-      return "the peer timed out while it waited for the next message";
+      return "the peer timed out while it waited for the next message of the connection's setup: "
+             "try again, and check the path for lost packets";
     case cm_rejection_reason::unsupported_request:
-      return "the peer's manager does not support such a request";
+      return "the peer's connection manager does not support such a request";
     case cm_rejection_reason::no_listener:
-      return "no server listens at this address and port";
+      return "no server listens at this address and port: start the server, or check the address "
+             "and port";
     case cm_rejection_reason::stale_connection:
-      return "the peer's manager still has a connection with this queue pair's number: try again "
-             "with another queue pair";
+      return "the peer's connection manager still has a connection with this queue pair's number: "
+             "try again with another queue pair";
     case cm_rejection_reason::not_enough_responder_resources:
-      return "the peer cannot answer that many reads and atomics at once";
+      return "the peer cannot answer that many reads and atomics at once: request fewer "
+             "(max_reads_as_initiator)";
     case cm_rejection_reason::by_the_program:
-      return "the peer's program rejected the request, or destroyed it";
+      return "the peer's program rejected the request, or dropped it: see its output";
     case cm_rejection_reason::vendor_option_not_supported:
       return "the peer rejected a vendor-specific option";
   }

@@ -171,10 +171,12 @@ error cm_failure(const cm_event_data& event, const char* step) noexcept {
       // A positive status comes from the peer's response to the lookup of a service.
       if (event.status > 0)
         return {error_kind::not_connected, step,
-                "no server listens at this address and port, or it rejected the connection"};
+                "no server listens at this address and port, or the server rejected the lookup of "
+                "its service"};
       return error::from_errno(errnum, step)
           .as(errnum == ETIMEDOUT || errnum == 0 ? error_kind::timed_out : error_kind::not_found,
-              "the peer's host does not answer, or its program did not accept or reject in time");
+              "the peer's host does not answer, or its program neither accepted nor rejected the "
+              "request: check that the host is up (ping), and that the program takes requests");
     case cm_event::rejected:
       // On iWARP, the status is a negative errno.
       if (event.status < 0)
@@ -312,7 +314,7 @@ result<void> cm_identifier::accept(rdma_conn_param& parameters) noexcept {
   const error failed = error::from_errno(errno, "rdma_accept");
   // These errnos mean that the request no longer exists.
   if (errno == EINVAL || errno == ENOTCONN || errno == ECONNRESET)
-    return failed.as(error_kind::not_connected, "the peer gave up before it was accepted");
+    return failed.as(error_kind::not_connected, "the peer gave up before its request was accepted");
   return failed;
 }
 

@@ -13,7 +13,9 @@ result<cm_resolution> cm_resolution::start(const cm_address& destination,
     return error(error_kind::invalid_input, operation,
                  "the destination address is empty: use cm_address::from or from_native");
   if (limit.has_passed())
-    return limit.failure(operation, "the timeout had expired before the resolution began");
+    return limit.failure(
+        operation,
+        "the time limit had passed, or a stop was requested, before the resolution began");
   VERBSPP_TRY(id, cm_identifier::create(service));
   if (options.reuse_address) VERBSPP_TRYV(id.set_reuse_address());
   if (options.type_of_service) VERBSPP_TRYV(id.set_type_of_service(*options.type_of_service));
@@ -35,9 +37,12 @@ result<bool> cm_resolution::advance() noexcept {
     if (!event.has_value()) return fail(event.assume_error());
     if (!event.assume_value()) {
       if (limit_.has_passed())
-        return fail(limit_.failure(step, state_ == state::address
-                                             ? "the address was not resolved in time"
-                                             : "the route was not resolved in time"));
+        return fail(
+            limit_.failure(step, state_ == state::address
+                                     ? "the kernel has not resolved the destination's address yet: "
+                                       "check that its host is up (ping), or allow more time"
+                                     : "the kernel has not found the route yet: on InfiniBand, "
+                                       "check the subnet manager, or allow more time"));
       return false;
     }
     if (state_ == state::address && event.assume_value()->event == cm_event::address_resolved) {

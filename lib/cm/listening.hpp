@@ -33,7 +33,8 @@ template <class Request>
     VERBSPP_TRY(request, try_accept<Request>(listener));
     if (request) return std::move(*request);
     VERBSPP_TRY(is_readable, listener.wait_readable(limit));
-    if (!is_readable) return limit.failure("accept", "no peer requested a connection in time");
+    if (!is_readable)
+      return limit.failure("accept", "no peer has requested a connection or looked up the service");
   }
 }
 

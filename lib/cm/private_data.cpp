@@ -4,15 +4,16 @@
 namespace verbspp::detail {
 
 error private_data_too_long(std::size_t size, std::size_t most) noexcept {
-  return error::above_limit(
-      "private data", "bytes of private data", size, most,
-      "the message carries no more: send the rest when the ends are connected");
+  return error::above_limit("private data", "bytes of private data", size, most,
+                            "the connection manager's message carries no more: send less, or send "
+                            "the rest later, over the queue pair or channel");
 }
 
 error private_data_too_short(std::size_t size, std::size_t wanted) noexcept {
-  return error::mismatch("private data", "bytes of private data", static_cast<std::int64_t>(wanted),
-                         static_cast<std::int64_t>(size),
-                         "the peer sent a value of another type, or nothing");
+  return error::mismatch(
+      "private data", "bytes of private data", static_cast<std::int64_t>(wanted),
+      static_cast<std::int64_t>(size),
+      "the peer sent a value of another type, or none: use the same type at both ends");
 }
 
 }  // namespace verbspp::detail

@@ -84,7 +84,8 @@ result<ibv_context*> context::release() && noexcept {
   VERBSPP_TRYV(detail::check_usable(operation, *this));
   if (!state_.is_only())
     return error(error_kind::busy, operation,
-                 "other handles of the context, or objects created from it, still exist");
+                 "other handles of the context, or objects created from it, still exist: destroy "
+                 "them first");
   ibv_context* const native = state_->native;
   state_->closed_by = ownership::borrowed;
   state_ = {};

@@ -109,7 +109,8 @@ class processor_set {
 };
 
 error makes_no_sense(const char* operation) noexcept {
-  return {error_kind::driver, operation, "the kernel's file in /sys cannot be parsed"};
+  return {error_kind::driver, operation,
+          "the kernel's file about NUMA nodes in /sys cannot be parsed"};
 }
 
 }  // namespace

@@ -109,7 +109,10 @@ result<void> acceptor_core::wait(const wait_limit& limit) noexcept {
                  "the acceptor was stopped, and all clients have been taken");
   pollfd entry{.fd = events_.descriptor(), .events = POLLIN, .revents = 0};
   VERBSPP_TRY(is_ready, wait_readable(std::span(&entry, 1), limit));
-  if (!is_ready) return limit.failure(serving, "no client connected in time");
+  if (!is_ready)
+    return limit.failure(serving,
+                         "no client has completed the exchange yet: check that clients connect to "
+                         "this host and port, or allow more time");
   return success();
 }
 
@@ -319,10 +322,12 @@ void acceptor_core::finish(std::uint32_t place) noexcept {
 
 void acceptor_core::fail_late(std::uint32_t place) noexcept {
   const result<exchange_step> step = clients_.get()[place].core->advance();
-  fail(place, step.has_value()
-                  ? clients_.get()[place].core->refuse(
-                        error(error_kind::timed_out, serving, "the client exceeded its time limit"))
-                  : step.assume_error());
+  fail(place,
+       step.has_value()
+           ? clients_.get()[place].core->refuse(error(
+                 error_kind::timed_out, serving,
+                 "the client exceeded the time limit of its exchange: see acceptor_options::limit"))
+           : step.assume_error());
 }
 
 void acceptor_core::fail(std::uint32_t place, const error& why) noexcept {

@@ -63,9 +63,9 @@ peer_list group::connected() noexcept {
 
 group_result<void> group::handshake(std::span<const endpoint> remotes) noexcept {
   if (remotes.size() < size_)
-    return error::above_limit(
-        "handshake of a group", "peers", size_, remotes.size(),
-        "pass an endpoint for each number; those of peers that are not prepared are ignored");
+    return error::above_limit("handshake of a group", "peers of the group", size_, remotes.size(),
+                              "the limit is the number of endpoints that were passed: pass one for "
+                              "each peer; those of peers that are not prepared are ignored");
   std::optional<std::uint32_t> first;
   error cause;
   std::uint32_t failed = 0;
@@ -155,7 +155,8 @@ result<void> group::put(std::uint32_t peer, channel&& member) noexcept {
   VERBSPP_TRYV(check(member));
   if (peer >= hub_->capacity())
     return error::above_limit(adding, "the number of a peer", peer, hub_->capacity() - 1,
-                              "the numbers are limited by the hub's capacity");
+                              "the hub has room for no more peers: create it with more channels "
+                              "(hub_options::channels, or group_options::spare)");
   channels_.get()[peer] = std::move(member);
   size_ = std::max(size_, peer + 1);
   return success();

@@ -173,7 +173,8 @@ result<memory_registration> memory_registration::create(const protection_domain&
   static_cast<void>(domain);
   static_cast<void>(rights);
   return error(error_kind::not_supported, registering_dmabuf,
-               "verbspp was built with a libibverbs older than 1.12 (rdma-core 34)");
+               "verbspp was built with a libibverbs older than 1.12 (rdma-core 34), which cannot "
+               "register a dma-buf");
 #endif
 }
 
@@ -185,7 +186,8 @@ result<memory_registration> memory_registration::from_native(
   if (native == nullptr) return error(error_kind::invalid_input, operation, "the ibv_mr is null");
   if (native->pd != domain.native_handle() && native->pd != domain.below().native_handle())
     return error(error_kind::invalid_input, operation,
-                 "the memory is registered in another protection domain");
+                 "the memory is registered in another protection domain: pass the one in which it "
+                 "is registered");
   return memory_registration(domain.below(), native,
                              start.value_or(reinterpret_cast<std::uintptr_t>(native->addr)), whose);
 }
@@ -285,7 +287,7 @@ error no_such_part(const registered_range& range, const char* operation, std::si
   if (length > range.length - offset)
     return error::above_limit(operation, "length after the offset, bytes", length,
                               range.length - offset);
-  return error::above_limit(operation, "length of one element, bytes", length, UINT32_MAX,
+  return error::above_limit(operation, "length of one element in bytes", length, UINT32_MAX,
                             "split it into several elements or requests");
 }
 

@@ -74,11 +74,12 @@ result<void> memory_window_owner::adopt(memory_window_type type, ibv_mw* native,
   if (native == nullptr) return error(error_kind::invalid_input, operation, "the ibv_mw is null");
   if (native->pd != domain_.native_handle())
     return error(error_kind::invalid_input, operation,
-                 "the memory window belongs to another protection domain");
+                 "the memory window belongs to another protection domain: pass the one in which it "
+                 "was created");
   if (native->type != static_cast<ibv_mw_type>(type))
     return error(
         error_kind::invalid_input, operation,
-        "the type of the ibv_mw (1 or 2) is not that of this C++ class: see the ibv_mw's type");
+        "the type of the ibv_mw (1 or 2) is not that of this C++ class: see its member `type`");
   native_ = native;
   whose_ = whose;
   return success();

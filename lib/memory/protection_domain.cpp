@@ -97,8 +97,9 @@ result<protection_domain> protection_domain::from_native(const class context& pa
   VERBSPP_TRYV(detail::check_usable(operation, parent));
   if (native == nullptr) return error(error_kind::invalid_input, operation, "the ibv_pd is null");
   if (native->context != parent.native_handle())
-    return error(error_kind::invalid_input, operation,
-                 "the protection domain belongs to another context");
+    return error(
+        error_kind::invalid_input, operation,
+        "the protection domain belongs to another context: pass the one from which it was created");
   return adopt(parent, native, whose, operation);
 }
 
@@ -111,7 +112,8 @@ result<ibv_pd*> protection_domain::release() && noexcept {
                  "library owns");
   if (!state_.is_only())
     return error(error_kind::busy, operation,
-                 "other handles of the protection domain, or objects created in it, still exist");
+                 "other handles of the protection domain, or objects created in it, still exist: "
+                 "destroy them first");
   ibv_pd* const native = state_->native;
   state_->destroyed_by = ownership::borrowed;
   state_ = {};

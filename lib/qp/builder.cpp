@@ -99,11 +99,11 @@ result<void> check_parents(const queue_pair_settings& settings) noexcept {
 }
 
 error creation_failure(int errnum, const char* operation) noexcept {
-  return error::from_errno(errnum, operation,
-                           errnum == EINVAL
-                               ? "no limit that the device reports is exceeded; usually, max "
-                                 "inline data, or queue length and elements together, are too large"
-                               : advice_on_queue_memory(errnum));
+  return error::from_errno(
+      errnum, operation,
+      errnum == EINVAL ? "no limit that the device reports is exceeded: usually max_inline_data is "
+                         "too large, or the queues are too long for that many elements per request"
+                       : advice_on_queue_memory(errnum));
 }
 
 struct native_queue_pair {
@@ -175,7 +175,7 @@ result<placement> place(const queue_pair_settings& settings,
   VERBSPP_TRYV(
       check_index(building, "pkey index", parameters.pkey_index.value(), port.pkey_table_length()));
   if (parameters.mtu && *parameters.mtu > port.active_mtu())
-    return error::above_limit(building, "path MTU, bytes", parameters.mtu->bytes(),
+    return error::above_limit(building, "path MTU in bytes", parameters.mtu->bytes(),
                               port.active_mtu().bytes(), "the limit is the port's active MTU");
   if (settings.gid_index)
     VERBSPP_TRYV(

@@ -29,7 +29,8 @@ namespace {
 /// after it was built.
 void assert_not_posted_later([[maybe_unused]] const ibv_qp* queue_pair) noexcept {
   assert((queue_pair == nullptr || queue_pair_in_batch != queue_pair) &&
-         "a queue pair is moved or destroyed within the function that its post_batch calls");
+         "a queue pair was moved or destroyed in the function that its post_batch calls: do so "
+         "only after post_batch has returned");
 }
 
 }  // namespace

@@ -315,7 +315,8 @@ result<completion_channel> completion_channel::from_native(const class context& 
   VERBSPP_TRYV(detail::check_usable(operation, parent));
   if (native == nullptr) return error(error_kind::invalid_input, operation, "the channel is null");
   if (native->context != parent.native_handle())
-    return error(error_kind::invalid_input, operation, "the channel belongs to another context");
+    return error(error_kind::invalid_input, operation,
+                 "the channel belongs to another context: pass the one from which it was created");
   if (const int errnum = detail::make_nonblocking(native->fd); errnum != 0)
     return error::from_errno(errnum, "fcntl (completion channel)");
   auto* const state = new (std::nothrow) detail::completion_channel_state(parent, native, whose);
@@ -329,7 +330,8 @@ result<ibv_comp_channel*> completion_channel::release() && noexcept {
   if (!state_) return detail::channel_moved_from(operation);
   if (!state_.is_only())
     return error(error_kind::busy, operation,
-                 "other handles of the channel, or queues that report to it, still exist");
+                 "other handles of the channel, or queues that report to it, still exist: destroy "
+                 "them first");
   ibv_comp_channel* const native = state_->native;
   state_->destroyed_by = ownership::borrowed;
   state_ = {};

@@ -64,12 +64,14 @@ result<reference<completion_queue_state>> create_queue(const context& parent,
                                                        completion_features features) noexcept {
   const char* const operation = creation_of(features);
   if (capacity == 0)
-    return error::out_of_range(operation, "capacity, completions", 0, "the smallest queue holds 1");
+    return error::out_of_range(operation, "capacity in completions", 0,
+                               "the smallest queue holds 1");
   VERBSPP_TRY(device, parent.query_device());
   const auto limit = static_cast<std::size_t>(std::max(device.max_cqe, 0));
   if (capacity > limit)
-    return error::above_limit(operation, "capacity, completions", capacity, limit,
-                              "the device imposes this limit (max_cqe)");
+    return error::above_limit(
+        operation, "capacity in completions", capacity, limit,
+        "the device imposes this limit (max_cqe): create several shorter queues instead");
   // The state is created first, because the queue's events refer to it.
   reference<completion_queue_state> state(
       new (std::nothrow) completion_queue_state(parent, std::move(channel), features));
@@ -116,14 +118,18 @@ result<reference<completion_queue_state>> adopt_queue(const context& parent,
   VERBSPP_TRYV(check_usable(adopting_queue, parent));
   if (native == nullptr) return refused("the queue is null");
   if (native->context != parent.native_handle())
-    return refused("the queue belongs to another context");
+    return refused("the queue belongs to another context: pass the one from which it was created");
   if (channel && native->channel != channel->native)
-    return refused("the queue reports to another completion channel, or to none");
+    return refused(
+        "the queue reports to another completion channel, or to none: pass the one with which it "
+        "was created");
   if (features.contains(completion_feature::extended)) {
     VERBSPP_TRY(device, parent.query_device());
     auto& extended = *reinterpret_cast<ibv_cq_ex*>(native);
     if (!has_fields(extended, features))
-      return refused("the queue was not created with all of these fields");
+      return refused(
+          "the queue was not created with all of these completion fields: leave out those that its "
+          "wc_flags did not contain");
     if (is_rxe(device)) mend_rxe_sessions(extended);
   }
   reference<completion_queue_state> state(
@@ -178,7 +184,7 @@ error poll_failure(int errnum, const char* operation) noexcept VERBSPP_NONBLOCKI
 
 error no_slots(const char* operation) noexcept VERBSPP_NONBLOCKING {
   return {error_kind::invalid_input, operation,
-          "there are no slots to fill, so no completion could be taken"};
+          "the span for the results is empty: pass at least one slot"};
 }
 
 error moved_from_queue(const char* operation) noexcept {
@@ -237,7 +243,8 @@ result<ibv_cq*> completion_queue::release() && noexcept {
   if (!state_) return detail::moved_from_queue(operation);
   if (!state_.is_only())
     return error(error_kind::busy, operation,
-                 "other handles of the queue, or queue pairs that complete in it, still exist");
+                 "other handles of the queue, or queue pairs that complete in it, still exist: "
+                 "destroy them first");
   state_->destroyed_by = ownership::borrowed;
   state_ = {};
   return std::exchange(native_, nullptr);

@@ -75,8 +75,9 @@ result<shared_receive_queue> shared_receive_queue::from_native(
   VERBSPP_TRYV(detail::check_usable(adopting, domain));
   if (native == nullptr) return error(error_kind::invalid_input, adopting, "the queue is null");
   if (native->pd != domain.native_handle())
-    return error(error_kind::invalid_input, adopting,
-                 "the queue belongs to another protection domain");
+    return error(
+        error_kind::invalid_input, adopting,
+        "the queue belongs to another protection domain: pass the one in which it was created");
   ibv_srq_attr attributes{};
   const int errnum = detail::errno_of(ibv_query_srq(native, &attributes));
   if (errnum != 0) return error::from_errno(errnum, "ibv_query_srq");

@@ -82,7 +82,8 @@ result<address_handle> address_handle::from_native(const class protection_domain
   if (native == nullptr) return error(error_kind::invalid_input, operation, "the ibv_ah is null");
   if (native->pd != domain.native_handle() && native->pd != domain.below().native_handle())
     return error(error_kind::invalid_input, operation,
-                 "the address handle belongs to another protection domain");
+                 "the address handle belongs to another protection domain: pass the one in which "
+                 "it was created");
   return address_handle(native, domain.below(), whose);
 }
 

@@ -70,7 +70,7 @@ error detail::datagram_too_long(const char* operation, std::uint64_t length,
 error detail::remote_too_short(const char* operation, std::uint64_t local,
                                std::uint64_t remote) noexcept VERBSPP_NONBLOCKING {
   return error::above_limit(operation, "bytes of the elements", local, remote,
-                            "the remote memory is shorter than that");
+                            "the limit is the length of the remote memory in bytes");
 }
 
 error detail::no_room_for_header(std::uint64_t length) noexcept VERBSPP_NONBLOCKING {

@@ -100,7 +100,7 @@ TEST_CASE("connecting to a listener that is silent times out") {
   const auto met = bed.route().connect(bed.prepare(), short_limit);
   CHECK(met.error() == error_kind::timed_out);
   CHECK_THAT(met.error().message(),
-             Catch::Contains("did not accept or reject the request in time"));
+             Catch::Contains("has neither accepted nor rejected the request"));
   CHECK(clock::now() - began < patience);
 
   // The request can still be taken from the listener, but accepting it returns an error.

@@ -74,8 +74,7 @@ auto build(const protection_domain& pd, const completion_queue& cq) {
 }
 
 // case: completion_queue_given_twice
-// expect: this parameter was already given: each parameter of the queue pair builder can be given
-// expect: once
+// expect: this parameter was already given: each parameter of the builder can be given once
 // expect: send_completion_queue
 // completion_queue() sets both completion queues, so the send completion queue is set twice here.
 
@@ -85,8 +84,7 @@ auto set(const completion_queue& cq, const completion_queue& other) {
 }
 
 // case: parameter_given_twice
-// expect: this parameter was already given: each parameter of the queue pair builder can be given
-// expect: once
+// expect: this parameter was already given: each parameter of the builder can be given once
 // expect: ack_timeout
 auto set() {
   using namespace std::chrono_literals;
@@ -94,16 +92,15 @@ auto set() {
 }
 
 // case: required_parameter_given_twice
-// expect: this parameter was already given: each parameter of the queue pair builder can be given
-// expect: once
+// expect: this parameter was already given: each parameter of the builder can be given once
 // expect: protection_domain
 auto set(const protection_domain& pd) {
   return build_queue_pair<transport::rc>() BAD(.protection_domain(pd)).protection_domain(pd);
 }
 
 // case: receive_size_with_shared_receive_queue
-// expect: this queue pair takes its receives from a shared receive queue: set the sizes
-// expect: when you create that queue, not here
+// expect: receives are taken from the shared receive queue: set the sizes when you create that
+// expect: queue, not on this builder
 auto build(const shared_receive_queue& queue) {
   const auto builder = build_queue_pair<transport::rc>().shared_receive_queue(queue);
   return builder BAD(.max_receive_work_requests(4)) GOOD(.max_send_work_requests(4));

@@ -67,21 +67,22 @@ using called = BAD(find) GOOD(load);
 auto call(caller& calls, window_memory& memory) { return calls.call<called>(1, memory); }
 
 // case: handler_of_another_type
-// expect: the handler of a method takes `const request&` (for bytes, a span) and
+// expect: the handler of a method is a function that takes `const request&` (for bytes, a span) and
 // expect: returns the answer, or takes a `received_call<method>`
 auto handle() {
   return handles<find>([](BAD(void*) GOOD(int)) { return 1; });
 }
 
 // case: handler_without_the_lent_memory
-// expect: the handler of a method with lent memory takes a
+// expect: the handler of a method that lends memory must take a
 // expect: `received_call<method>`, which gives access to that memory
 auto handle() {
   return handles<BAD(load) GOOD(find)>([](int) { return 1; });
 }
 
 // case: reading_memory_that_was_lent_to_be_written
-// expect: the service may only write to the memory that calls of this method lend
+// expect: the method's `lends` lacks access::remote_read, so the service may only write to the
+// expect: memory that its calls lend
 auto take(received_call<load>& call, window_memory& own) { return call.BAD(read) GOOD(write)(own); }
 
 // case: bytes_of_a_temporary_answer

@@ -79,8 +79,8 @@ auto post(queue_pair_type& queue_pair, const region& memory,
 }
 
 // case: gather_element_to_be_written
-// expect: a gather element is read-only: the device needs an element that it may write, from
-// expect: memory_region::scatter
+// expect: gather elements and inline payloads are read-only: the device needs an element that it
+// expect: may write, from memory_region::scatter
 // within: 15
 auto post(queue_pair_type& queue_pair, gather_element part, scatter_element result,
           const remote_memory<access::all_remote>& there, remote_word word) {
@@ -145,8 +145,8 @@ auto post(queue_pair_type& queue_pair, scatter_element part,
 }
 
 // case: receive_into_gather_element
-// expect: a gather element is read-only: the device needs an element that it may write, from
-// expect: memory_region::scatter
+// expect: gather elements and inline payloads are read-only: the device needs an element that it
+// expect: may write, from memory_region::scatter
 using element = BAD(gather_element) GOOD(scatter_element);
 auto receive(connected_queue_pair<transport::rc>& queue_pair, element part) {
   return queue_pair.post_receive({.elements = part}, {.id = 1});

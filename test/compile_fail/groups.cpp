@@ -31,7 +31,8 @@ group_result<world> join(launcher from, const protection_domain& domain) {
 }
 
 // case: collective_value_with_pointers
-// expect: collective steps of a world are for trivially copyable values of at most 256 bytes
+// expect: collective steps of a world are for trivially copyable, default constructible values
+// expect: of at most 256 bytes
 void gather(world& all, const std::string& words) {
   static_cast<void>(all.all_gather(words GOOD(.size()), std::chrono::seconds(1)));
 }

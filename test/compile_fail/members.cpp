@@ -37,7 +37,7 @@ auto post(queue_pair_type& queue_pair, scatter_element part) {
 }
 
 // case: misspelt_members_of_others
-// expect: in this order, and then a tag, {.id
+// expect: in this order, and then, on a queue pair, a tag, {.id
 auto post(queue_pair_type& queue_pair, scatter_element part,
           const remote_memory<access::all_remote>& there) {
   const remote_word word = remote_word::at(there).value();
@@ -61,8 +61,8 @@ auto post(queue_pair_type& queue_pair, scatter_element part,
 }
 
 // case: operation_in_the_tag
-// expect: post_send takes {.elements, .immediate, .solicited, .fenced}, in this order, and then a
-// expect: tag, {.id, .signaled}
+// expect: post_send takes {.elements, .immediate, .solicited, .fenced}, in this order, and then, on
+// expect: a queue pair, a tag, {.id, .signaled}
 auto post(queue_pair_type& queue_pair, gather_element part) {
   return queue_pair.post_send(BAD({}, {.elements = part}) GOOD({.elements = part}, {}));
 }
@@ -92,7 +92,7 @@ auto post(queue_pair_type& queue_pair, scatter_element part,
 }
 
 // case: tracking_in_the_operation
-// expect: in this order, and then a tag, {.id, .signaled}
+// expect: in this order, and then, on a queue pair, a tag, {.id, .signaled}
 auto post(queue_pair_type& queue_pair, gather_element part) {
 #if MUST_FAIL == 1
   return queue_pair.post_send({.elements = part, .id = 1});

@@ -35,7 +35,8 @@ constexpr auto rights = BAD(access::local_read) GOOD(access::local_write);
 void use(const shared_buffer<rights>& memory) { fill(memory); }
 
 // case: more_remote_rights
-// expect: a remote memory handle cannot gain a right: only its owner grants rights
+// expect: this handle of remote memory lacks some of these rights, and cannot gain any
+// expect: the memory's owner must grant them
 namespace rights = access;
 
 auto widen(const remote_memory<rights::remote_read | rights::remote_write>& memory) {
@@ -73,8 +74,8 @@ constexpr auto rights = access::remote_read GOOD(| access::local_write);
 auto whole(const memory_region<rights>& region) { return region.scatter(); }
 
 // case: window_part_without_window_bind
-// expect: this memory region lacks access::window_bind: it was not registered for binding memory
-// expect: windows
+// expect: this memory region lacks access::window_bind: register it with that right, so that memory
+// expect: windows can be bound to it
 constexpr auto rights = access::remote_read GOOD(| access::window_bind);
 auto show(const memory_region<rights>& region) {
   return region.window_part<access::remote_read>(0, 64);

@@ -35,8 +35,8 @@ auto post(queue_pair_type& queue_pair, memory_window<memory_window_type::type_2>
 }
 
 // case: handshake_twice
-// expect: only a prepared queue pair (in INIT), as build() returns it, has a handshake
-// expect: has a handshake
+// expect: only a prepared queue pair (in INIT), as build() returns it, can be connected by
+// expect: handshake(), or on UD by activate()
 using queue_pair = BAD(connected_queue_pair) GOOD(prepared_queue_pair)<transport::rc>;
 auto connect(queue_pair&& queue_pair, const endpoint& remote) {
   return std::move(queue_pair).handshake(remote);

@@ -110,7 +110,7 @@ BAD(leased_region) GOOD(const leased_region&) memory();
 void grant(channel& to) { static_cast<void>(to.lease<access::remote_write>(memory(), 0, 64)); }
 
 // case: meeting_at_a_temporary_listener
-// expect: a meeting uses its listener until it is done, but this listener is a temporary
+// expect: a meeting uses its listener until the meeting is done, but this listener is a temporary
 auto start([[maybe_unused]] const tcp_listener& listener, prepared_channel prepared) {
   return meeting_session<int, prepared_channel>::start(
       BAD(tcp_listener::open("0").value()) GOOD(listener), "host", "4711", std::move(prepared), 1,

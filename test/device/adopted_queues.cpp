@@ -138,7 +138,7 @@ TEST_CASE("an extended completion queue of a C program is read field by field") 
   native->read_completion_ts =
       nullptr;  // drivers leave this pointer null unless timestamps were requested
   CHECK_THAT(failure_of(timed::from_native(bed.context, native, ownership::borrowed)).message(),
-             Catch::Contains("was not created with all of these fields"));
+             Catch::Contains("was not created with all of these completion fields"));
   using sized = extended_completion_queue<completion_feature::byte_count>;
   for (int round = 0; round < 2; ++round) {
     const auto queue = must(sized::from_native(bed.context, native, ownership::borrowed));

@@ -334,7 +334,7 @@ TEST_CASE("a channel reports why its connection was closed") {
     auto second = must(ends.left.post_receive({.elements = memory.scatter(32, 32)}));
     CHECK(error(failure_of(first.wait(short_limit))) == error_kind::timed_out);
     CHECK_THAT(error(failure_of(second.wait(patience))).message(),
-               Catch::Contains("a wait timed out"));
+               Catch::Contains("a wait on the channel timed out"));
   }
   SECTION("the peer's access error") {
     auto waiting = must(ends.left.post_receive({.elements = memory.scatter()}));

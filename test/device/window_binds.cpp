@@ -67,7 +67,7 @@ TEST_CASE("a window in a batch that is refused is unchanged") {
                  batch.post_write(
                      {.elements = source.gather(), .remote = must(source.remote().slice(0, 8))});
                }),
-               Catch::Contains("the remote memory is shorter"));
+               Catch::Contains("the limit is the length of the remote memory"));
     CHECK_THAT(refusal([&](auto& batch) {
                  static_cast<void>(batch.post_bind(*window, part_of<both_ways>(memory, 0, 0)));
                }),

@@ -217,7 +217,7 @@ TEST_CASE("an element has at most 2^32 - 1 bytes however large its region is") {
     const auto element = element_of<gather_element>(region, "gather", 0, length);
     REQUIRE(element.has_error());
     CHECK(element.error().message() ==
-          "gather: length of one element, bytes: " + std::to_string(length) +
+          "gather: length of one element in bytes: " + std::to_string(length) +
               " is above the limit of 4294967295; split it into several elements or requests");
   }
 }

@@ -80,7 +80,8 @@ class [[nodiscard]] received_call {
     requires LendsMemory<Called>
   {
     static_assert(Called::lends.contains(access::remote_read),
-                  "the service may only write to the memory that calls of this method lend");
+                  "the method's `lends` lacks access::remote_read, so the service may only write "
+                  "to the memory that its calls lend");
     return call_.read(into, offset, limit);
   }
   /// Writes to the memory that the caller lends, beginning with byte `offset`. Otherwise as `read`.
@@ -98,7 +99,8 @@ class [[nodiscard]] received_call {
     requires LendsMemory<Called>
   {
     static_assert(Called::lends.contains(access::remote_write),
-                  "the service may only read the memory that calls of this method lend");
+                  "the method's `lends` lacks access::remote_write, so the service may only read "
+                  "the memory that its calls lend");
     return call_.write(from, offset, limit);
   }
 
@@ -209,11 +211,12 @@ struct handling {
 template <Method Called, class Function>
   requires(detail::because(detail::AnswersLater<std::decay_t<Function>, Called> ||
                                detail::AnswersAtOnce<std::decay_t<Function>, Called>,
-                           "the handler of a method takes `const request&` (for bytes, a span) and "
-                           "returns the answer, or takes a `received_call<method>`") &&
+                           "the handler of a method is a function that takes `const request&` (for "
+                           "bytes, a span) and returns the answer, or takes a "
+                           "`received_call<method>`; a lambda must not be mutable") &&
            detail::because(!LendsMemory<Called> ||
                                detail::AnswersLater<std::decay_t<Function>, Called>,
-                           "the handler of a method with lent memory takes a "
+                           "the handler of a method that lends memory must take a "
                            "`received_call<method>`, which gives access to that memory"))
 [[nodiscard]] detail::handling<Called, std::decay_t<Function>> handles(Function&& function) {
   return {std::forward<Function>(function)};

@@ -229,11 +229,11 @@ class hub_clients {
       if (taken.id != id) {
         if (taken.hub) static_cast<void>(taken.end());
         return error(error_kind::not_connected, what,
-                     "no client has this id, or it has been removed");
+                     "no client of the table has this id, or the client was removed");
       }
       if (taken.hub) return turn(std::move(taken), table_);
       if (limit.has_passed())
-        return limit.failure(what, "the client is in another turn: end that turn first");
+        return limit.failure(what, "another turn of the client has not ended: end that turn first");
       std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
   }

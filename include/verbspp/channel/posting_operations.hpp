@@ -84,7 +84,7 @@ template <class Operation, class Memory>
 #define VERBSPP_DETAIL_ONLY_TO_BE_SENT                                             \
   VERBSPP_DETAIL_REFUSED(detail::OnlyToBeSent<Memory>,                             \
                          "the device writes to this memory: only memory that was " \
-                         "registered with access::local_write can be filled")
+                         "registered with access::local_write can be filled, and a const buffer cannot")
 
 /// The operations that channels and their scopes post. Each returns a handle to the request. The
 /// memory of a request is given as elements, or as an object. The request then covers all of the

@@ -19,9 +19,9 @@ namespace detail {
 /// Up to `Maximum` elements, stored in place.
 template <class Element, std::size_t Maximum>
 class bounded_array {
-  static_assert(
-      Maximum > 0 && Maximum <= 16384,
-      "a value in an exchange has 1 to 16384 bytes; send larger data through the channel");
+  static_assert(Maximum > 0 && Maximum <= 16384,
+                "a value in an exchange has 1 to 16384 bytes: send larger data after the exchange, "
+                "over the connection");
 
  public:
   static constexpr std::size_t maximum = Maximum;
@@ -37,7 +37,7 @@ class bounded_array {
   [[nodiscard]] constexpr result<void> set(const char* operation,
                                            std::span<const Element> elements) noexcept {
     if (elements.size() > Maximum)
-      return error::above_limit(operation, "length, bytes", elements.size(), Maximum);
+      return error::above_limit(operation, "length in bytes", elements.size(), Maximum);
     std::copy(elements.begin(), elements.end(), elements_.begin());
     size_ = static_cast<std::uint16_t>(elements.size());
     return success();

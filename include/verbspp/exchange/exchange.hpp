@@ -182,7 +182,8 @@ class exchange_session {
                                                        const exchange_options& options) noexcept {
     using sent = detail::exchanged_values<Mine>;
     static_assert(sent::largest <= 65536 && values::largest <= 65536,
-                  "one side sends at most 64 KiB; send the rest through the channel");
+                  "one side can send at most 64 KiB in an exchange: send the rest after the "
+                  "exchange, over the connection");
     return {.file_descriptor = file_descriptor,
             .mine = sent::description,
             .theirs = values::description,

@@ -108,10 +108,10 @@ template <class Structure>
   requires(std::is_class_v<Structure> && !exchanged_name<Structure>.empty())
 struct exchanged_field<Structure> {
   static_assert(is_field_name(exchanged_name<Structure>),
-                "exchanged_name has to be 1 to 31 printable characters");
+                "the name in verbspp::exchanged_name must consist of 1 to 31 printable characters");
   static_assert(std::is_trivially_copyable_v<Structure>,
-                "a structure is sent as its bytes: it has to be trivially copyable, without "
-                "strings, containers and pointers");
+                "a structure is sent as its bytes: it has to be trivially copyable, so replace "
+                "strings and containers with arrays, and leave out pointers");
   static_assert(
       std::has_unique_object_representations_v<Structure>,
       "a structure is sent as its bytes: padding would reveal previous contents of memory "
@@ -270,7 +270,8 @@ struct exchanged_values {
 template <class... Each>
 struct exchanged_values<std::tuple<Each...>> {
   static_assert((ExchangedValue<Each> && ...));
-  static_assert(sizeof...(Each) <= most_fields, "one side sends at most 16 values");
+  static_assert(sizeof...(Each) <= most_fields,
+                "one side can send at most 16 values: combine several of them in a structure");
   static constexpr std::array<field_description, sizeof...(Each)> description{
       exchanged_field<Each>::description...};
   static constexpr std::size_t largest = (std::size_t{0} + ... + exchanged_field<Each>::largest);

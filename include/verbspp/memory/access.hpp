@@ -86,9 +86,9 @@ concept RemotelyWritable = detail::because(
 
 /// True if `Theirs` includes all of `Rights`.
 template <access_flags Theirs, access_flags Rights>
-concept GrantsAllOf =
-    detail::because(Theirs.contains(Rights),
-                    "a remote memory handle cannot gain a right: only its owner grants rights");
+concept GrantsAllOf = detail::because(Theirs.contains(Rights),
+                                      "this handle of remote memory lacks some of these rights, "
+                                      "and cannot gain any: the memory's owner must grant them");
 
 template <access_flags Rights>
 concept RemotelyAccessible =

@@ -53,8 +53,8 @@ template <class Object>
                                                      std::uint64_t address) noexcept {
   if (address % alignof(Object) == 0) return success();
   return error::out_of_range(operation, "address", address,
-                             "the object's type requires a larger alignment; check the offset, and "
-                             "that both ends use the same type");
+                             "the object's type requires an address with a larger alignment: check "
+                             "the offset, and that both ends use the same type");
 }
 
 }  // namespace detail
@@ -113,7 +113,7 @@ class remote_array : public remote_memory<Rights> {
   [[nodiscard]] static constexpr result<remote_array> of(
       const remote_memory<Rights>& memory) noexcept {
     if (memory.length() % sizeof(Element) != 0)
-      return error::out_of_range("remote_array::of", "length, bytes", memory.length(),
+      return error::out_of_range("remote_array::of", "length in bytes", memory.length(),
                                  "the length is not a multiple of the element size: check that "
                                  "both ends use the same type, or take a slice");
     VERBSPP_TRYV(detail::check_alignment<Element>("remote_array::of", memory.address()));

@@ -30,7 +30,8 @@ class remote_word {
     VERBSPP_TRY(part, memory.slice(offset, size));
     if (part.address() % size != 0)
       return error::out_of_range("remote_word::at", "address (a multiple of 8)", part.address(),
-                                 "atomic operations need a word that is aligned to 8 bytes");
+                                 "atomic operations need a word that is aligned to 8 bytes: check "
+                                 "the offset, and the alignment of the peer's memory");
     return remote_word(part.address(), part.rkey());
   }
 

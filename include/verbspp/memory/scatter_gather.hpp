@@ -29,8 +29,8 @@ concept OnlyForReading = std::is_same_v<Type, gather_element>;
 /// so the region and its memory must live until the requests that use the element have completed.
 class VERBSPP_VIEW gather_element {
  public:
-  VERBSPP_DETAIL_NO_DEFAULT(gather_element,
-                            "an element is a part of registered memory: write region.gather()");
+  VERBSPP_DETAIL_NO_DEFAULT(
+      gather_element, "an element is a part of registered memory: write region.gather().value()");
   [[nodiscard]] std::uint64_t address() const noexcept { return native_.addr; }
   [[nodiscard]] std::uint32_t length() const noexcept { return native_.length; }
   [[nodiscard]] local_key lkey() const noexcept { return local_key(native_.lkey); }
@@ -82,8 +82,8 @@ class VERBSPP_VIEW scatter_element : public gather_element {
   template <class Other>
   scatter_element(const Other&)
       VERBSPP_DETAIL_REFUSED(detail::OnlyForReading<Other>,
-                             "a gather element is read-only: the device needs an element that it "
-                             "may write, from memory_region::scatter");
+                             "gather elements and inline payloads are read-only: the device needs "
+                             "an element that it may write, from memory_region::scatter");
   template <class Other>
   scatter_element(const Other&)
       VERBSPP_DETAIL_REFUSED((!std::is_base_of_v<gather_element, Other> &&
@@ -231,8 +231,8 @@ class element_list {
   template <class Other>
   element_list(const Other&)
       VERBSPP_DETAIL_REFUSED((detail::mistaken_for<Element, Other> == detail::mistake::for_reading),
-                             "a gather element is read-only: the device needs an element that it "
-                             "may write, from memory_region::scatter");
+                             "gather elements and inline payloads are read-only: the device needs "
+                             "an element that it may write, from memory_region::scatter");
   template <class Other>
   element_list(const Other&)
       VERBSPP_DETAIL_REFUSED((detail::mistaken_for<Element, Other> == detail::mistake::other_list),

@@ -15,9 +15,10 @@ namespace verbspp {
 
 /// Rights of a region to which memory windows can be bound.
 template <access_flags Rights>
-concept BindableToWindows = detail::because(Rights.contains(access::window_bind),
-                                            "this memory region lacks access::window_bind: it was "
-                                            "not registered for binding memory windows");
+concept BindableToWindows =
+    detail::because(Rights.contains(access::window_bind),
+                    "this memory region lacks access::window_bind: register it with that right, so "
+                    "that memory windows can be bound to it");
 
 /// Rights that a memory window can grant to peers.
 template <access_flags Rights>

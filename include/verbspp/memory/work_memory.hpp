@@ -54,8 +54,8 @@ concept WorkMemory =
     detail::because(std::is_nothrow_move_constructible_v<std::remove_cvref_t<Memory>> &&
                         !std::is_copy_constructible_v<std::remove_cvref_t<Memory>> &&
                         !std::is_const_v<std::remove_reference_t<Memory>>,
-                    "memory that a request owns has a single owner: its type must be movable "
-                    "without exceptions, and not copyable");
+                    "memory that a request owns has a single owner: it must not be const, and its "
+                    "type must be movable without exceptions, and not copyable");
 
 /// Memory of which a request keeps a handle. Its `keep()` increments the count of its users, which
 /// is decremented when the device no longer uses the memory.
@@ -84,8 +84,8 @@ concept FillableMemory =
 template <class Memory>
 concept OutlivesCall = detail::because(
     std::is_lvalue_reference_v<Memory> || !enable_work_memory<std::remove_cvref_t<Memory>>,
-    "this call fills the memory in place, so data that arrives in a temporary is lost: pass a "
-    "buffer that has a name");
+    "this call fills the memory in place, so data that arrives in a temporary is lost: store the "
+    "buffer in a variable, and pass it without std::move");
 
 /// Memory that a blocking call can borrow. Its `gather()` returns an element that covers the whole
 /// memory.

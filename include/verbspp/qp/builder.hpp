@@ -79,10 +79,10 @@ concept ReceiveCompletionQueueGiven =
                     "or .completion_queue(cq) on the builder first");
 
 template <transport Transport, queue_pair_parameter_set Given>
-concept AccessGiven = detail::because(
-    !Connects<Transport> || Given.contains(queue_pair_parameter::access),
-    "the access flags are missing: call .access(access::...) on the builder first, to "
-    "specify what peers may do through this queue pair");
+concept AccessGiven =
+    detail::because(!Connects<Transport> || Given.contains(queue_pair_parameter::access),
+                    "the access flags are missing: call .access(access::...) on the builder first, "
+                    "to specify what the peer may do");
 
 template <transport Transport, queue_pair_parameter_set Given>
 concept QueueKeyGiven = detail::because(
@@ -126,20 +126,20 @@ concept PreparationGiven =
 template <queue_pair_parameter_set Given, queue_pair_parameter Parameter>
 concept NotGivenYet = detail::because(
     !Given.contains(Parameter),
-    "this parameter was already given: each parameter of the queue pair builder can be given once");
+    "this parameter was already given: each parameter of the builder can be given once");
 
 template <queue_pair_parameter_set Given>
 concept NoSharedReceives =
     detail::because(!Given.contains(queue_pair_parameter::shared_receive_queue),
-                    "this queue pair takes its receives from a shared receive queue: set the sizes "
-                    "when you create that queue, not here");
+                    "receives are taken from the shared receive queue: set the sizes when you "
+                    "create that queue, not on this builder");
 
 template <queue_pair_parameter_set Given>
 concept NoOwnReceives =
     detail::because(!Given.intersects(queue_pair_parameter::max_receive_work_requests |
                                       queue_pair_parameter::max_receive_elements),
-                    "with a shared receive queue, the queue pair has no receive queue of its own "
-                    "whose size could be set");
+                    "with a shared receive queue, the queue pair has no receive queue of its own: "
+                    "leave out max_receive_work_requests and max_receive_elements");
 
 namespace detail {
 

@@ -13,8 +13,9 @@ namespace verbspp {
 template <queue_pair_state State>
 concept Prepared =
     detail::because(State == queue_pair_state::init,
-                    "only a prepared queue pair (in INIT), as build() returns it, has a handshake: "
-                    "this one is not prepared yet, or is connected already");
+                    "only a prepared queue pair (in INIT), as build() returns it, can be connected "
+                    "by handshake(), or on UD by activate(): this one is in another state, for "
+                    "example because it is connected already");
 
 template <queue_pair_state State>
 concept Reset = detail::because(State == queue_pair_state::reset,

@@ -289,7 +289,8 @@ class completion_queue_with : public completion_queue {
   {
     constexpr const char* operation = "wait for completions";
     if (most == 0)
-      return error(error_kind::invalid_input, operation, "the maximum number of completions is 0");
+      return error(error_kind::invalid_input, operation,
+                   "the maximum number of completions is 0: pass at least 1");
     state_type* const waited_for = state();
     if (waited_for == nullptr) return detail::moved_from_queue(operation);
     for (;;) {

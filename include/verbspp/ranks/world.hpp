@@ -48,9 +48,9 @@ concept CollectiveValue =
     detail::because(
         std::is_trivially_copyable_v<Value> && std::is_default_constructible_v<Value> &&
             !std::is_array_v<Value> && sizeof(Value) <= 256,
-        "collective steps of a world are for trivially copyable values of at most 256 bytes; send "
-        "larger data by peers().scatter and gather, or use the libraries that docs/groups.md "
-        "names");
+        "collective steps of a world are for trivially copyable, default constructible values of "
+        "at most 256 bytes, and not for arrays (use a std::array); send larger data by "
+        "peers().scatter and gather, or use the libraries that docs/groups.md names");
 
 namespace detail {
 

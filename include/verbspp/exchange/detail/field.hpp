@@ -84,7 +84,9 @@ class field_reader {
   [[nodiscard]] constexpr result<std::span<const std::byte>> bytes(std::size_t size) noexcept {
     if (size > rest_.size())
       return error::above_limit("exchange: read the peer's values", "bytes of the next field", size,
-                                rest_.size(), "the frame ends before its last field");
+                                rest_.size(),
+                                "the frame ends before its last field: the bytes are damaged, or "
+                                "the peer uses another protocol");
     const std::span<const std::byte> taken = rest_.first(size);
     rest_ = rest_.subspan(size);
     return taken;
@@ -93,7 +95,9 @@ class field_reader {
   [[nodiscard]] constexpr result<void> end() const noexcept {
     if (rest_.empty()) return success();
     return error::above_limit("exchange: read the peer's values", "bytes after the last field",
-                              rest_.size(), 0, "the frame is longer than its fields");
+                              rest_.size(), 0,
+                              "the frame is longer than its fields: the bytes are damaged, or the "
+                              "peer uses another protocol");
   }
 
  private:
