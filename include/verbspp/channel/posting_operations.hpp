@@ -81,10 +81,10 @@ template <class Operation, class Memory>
                          "result returns it, unless it is a message that was sent. To keep a "    \
                          "buffer, share it, or name elements of it: "                             \
                          ".elements = buffer.gather().value() or buffer.scatter().value()")
-#define VERBSPP_DETAIL_ONLY_TO_BE_SENT                                             \
-  VERBSPP_DETAIL_REFUSED(detail::OnlyToBeSent<Memory>,                             \
-                         "the device writes to this memory: only memory that was " \
-                         "registered with access::local_write can be filled, and a const buffer cannot")
+#define VERBSPP_DETAIL_ONLY_TO_BE_SENT                                                        \
+  VERBSPP_DETAIL_REFUSED(detail::OnlyToBeSent<Memory>,                                        \
+                         "the device writes to this memory: only memory that was registered " \
+                         "with access::local_write can be filled, and a const buffer cannot")
 
 /// The operations that channels and their scopes post. Each returns a handle to the request. The
 /// memory of a request is given as elements, or as an object. The request then covers all of the

@@ -53,7 +53,7 @@ class send_queue_accounting {
   }
   /// Undoes the last `take`, for a request that could not be posted.
   constexpr void give_back(const ticket& last) noexcept {
-    assert(last.position + 1 == posted_ && "only the ticket that was taken last can be given back");
+    assert(last.position + 1 == posted_ && "only the ticket that was taken last can be returned");
     --posted_;
     if (last.signaled) signaled_up_to_ = before_last_signal_;
   }
