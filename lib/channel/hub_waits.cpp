@@ -140,7 +140,9 @@ result<hub_state::found> hub_state::wait_until(Find find, const wait_limit& limi
     // or at the limit.
     calls_.run();
     if (end == wait_end::limit || limit.has_passed())
-      return limit.failure("wait on a hub", "nothing has arrived");
+      return limit.failure("wait on a hub",
+                           "no channel of the hub has a completion or a message: check that the "
+                           "peers send, or allow more time");
   }
 }
 

@@ -142,7 +142,8 @@ result<gid_entry> context::query_gid(port_number port, gid_index index) const no
       detail::errno_of(ibv_query_gid_ex(native_handle(), port.value(), index.value(), &native, 0));
   if (errnum == ENODATA)
     return error::from_errno(errnum, operation)
-        .as(error_kind::not_found, "the entry of the GID table is empty");
+        .as(error_kind::not_found,
+            "the entry of the GID table is empty: query_gid_table returns those in use");
   if (errnum != 0)
     return error::from_errno(
         errnum, operation,

@@ -53,7 +53,8 @@ result<owned<exchange_core>> exchange_core::create(const exchange_setup& setup,
                               setup.options.application.size(), longest_application);
   if (!is_application(setup.options.application))
     return error(error_kind::invalid_input, starting,
-                 "the application's name has characters that are not printable");
+                 "the application's name has characters that are not printable: use letters, "
+                 "digits and spaces");
   const std::size_t values = setup.largest_mine;
   const std::size_t output = largest_frames_out + offer_size(setup.largest_mine);
   const std::size_t input =

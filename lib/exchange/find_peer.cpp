@@ -176,8 +176,9 @@ class candidates {
     if (!last_failure_ || !does_not_fit(*last_failure_)) last_failure_ = why;
   }
   [[nodiscard]] error at_limit() const noexcept {
-    const error late =
-        limit_.failure(meeting, "the peer has not connected, and could not be reached");
+    const error late = limit_.failure(meeting,
+                                      "the peer has not connected, and could not be reached: start "
+                                      "it, and check its host and port");
     if (!last_failure_) return late;
     std::array<char, longest_words> words{};
     const std::size_t size = std::min(last_failure_->format(words), words.size() - 1);

@@ -109,9 +109,9 @@ result<field_description> read_field(field_reader& in) noexcept {
                               longest_field_name);
   VERBSPP_TRY(name, in.bytes(length));
   if (!std::ranges::all_of(text_of(name), is_printable))
-    return error(
-        error_kind::invalid_input, reading_hello,
-        "the name of a structure that the peer sends has characters that are not printable");
+    return error(error_kind::invalid_input, reading_hello,
+                 "the name of a structure that the peer sends has characters that are not "
+                 "printable: the peer is another program, or the bytes are damaged");
   return field_description{.kind = static_cast<field_kind>(kind),
                            .rights = access_flags::from_bits(static_cast<unsigned>(rights)),
                            .size = static_cast<std::uint32_t>(size),
@@ -228,7 +228,8 @@ result<hello_frame> hello_frame::decode(std::span<const std::byte> body) noexcep
   made.application = text_of(application);
   if (!is_application(made.application))
     return error(error_kind::invalid_input, reading_hello,
-                 "the name of the peer's application has characters that are not printable");
+                 "the name of the peer's application has characters that are not printable: the "
+                 "peer is another program, or the bytes are damaged");
   for (; made.field_count < count; ++made.field_count) {
     VERBSPP_TRY(field, read_field(in));
     made.fields[made.field_count] = field;

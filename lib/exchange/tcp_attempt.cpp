@@ -112,7 +112,7 @@ std::optional<error> tcp_attempt::give_up_current(int errnum) noexcept {
   if (errnum == ECONNREFUSED)
     what = "no program listens there";
   else if (errnum == ETIMEDOUT)
-    what = "no answer in this address's share of the time limit";
+    what = "this address has not answered";
   else
     what = ::strerror_r(errnum, other.data(), other.size());
   const int added = std::snprintf(account_.data() + account_size_, account_.size() - account_size_,

@@ -175,8 +175,8 @@ std::optional<error> first_contact::failure_of(const contact& due, const wait_li
   if (trouble_) return trouble_;
   if (is_late)
     return limit.failure(calling,
-                         "the peer did not answer in time: a rank answers only while it connects, "
-                         "waits in a collective step or for messages, or calls serve()");
+                         "that rank has not answered: a rank answers only while it connects, waits "
+                         "in a collective step or for messages, or calls serve()");
   return std::nullopt;
 }
 
@@ -290,7 +290,7 @@ result<void> first_contact::answer(group& members, std::uint32_t peer) noexcept 
   if (!with.way && clock::now() < introduces_from_)
     return error(error_kind::timed_out, calling,
                  "the bootstrap recently failed to introduce a rank, so the bootstrap is not asked "
-                 "again yet");
+                 "again yet: try again in a few seconds");
   const result<void> made = make(members, peer, time_to_meet);
   if (!with.way) introduces_from_ = clock::now() + time_between_failures;
   return made;

@@ -123,7 +123,8 @@ class [[gnu::visibility("hidden")]] pmix_session {
     }
     if (!wait_for(*told, limit))
       return limit.failure("PMIx_Fence",
-                           "not all ranks have arrived: PMIx does not report which are missing");
+                           "some ranks have not reached the fence: PMIx does not report which, so "
+                           "see the output of the processes");
     if (told->status != PMIX_SUCCESS) return failed("PMIx_Fence", told->status);
     return success();
   }

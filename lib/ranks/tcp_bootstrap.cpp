@@ -201,7 +201,8 @@ class [[gnu::visibility("hidden")]] tcp_rank {
   }
 
   [[nodiscard]] group_error who_is_missing(const wait_limit& limit) {
-    const error cause = limit.failure("fence of a world", "that rank has not arrived");
+    const error cause = limit.failure(
+        "fence of a world", "that rank has not reached the fence: see the output of its process");
     const wait_limit soon(time_for_who);
     if (!send(tcp_frame_type::who, 0, {}, {}, soon).has_value()) return cause;
     for (;;) {

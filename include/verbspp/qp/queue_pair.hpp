@@ -41,10 +41,11 @@ namespace verbspp {
 template <transport Theirs, queue_pair_state From, transport Transport, queue_pair_state State>
 concept ForThisQueuePair =
     detail::because(Theirs == Transport,
-                    "these attributes are for a queue pair of another transport") &&
-    detail::because(
-        From == State,
-        "these attributes are for a transition from a state that this queue pair is not in");
+                    "these attributes are for a queue pair of another transport: create them for "
+                    "this queue pair's transport") &&
+    detail::because(From == State,
+                    "these attributes are for a transition from a state that this queue pair is "
+                    "not in: create them for its current state");
 
 template <queue_pair_state From, queue_pair_state To>
 concept ChangesState =
