@@ -111,7 +111,8 @@ error detail::no_such_operation(const char* operation) noexcept VERBSPP_NONBLOCK
 
 error detail::no_fence(const char* operation) noexcept VERBSPP_NONBLOCKING {
   return {error_kind::invalid_input, operation,
-          "only RC has a fence: on UC and UD there are no reads for a request to wait for"};
+          "only RC has a fence, because UC and UD have no reads for a request to wait for: leave "
+          "out .fenced"};
 }
 
 error detail::cannot_bind(const char* operation, bool to_no_bytes) noexcept VERBSPP_NONBLOCKING {

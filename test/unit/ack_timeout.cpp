@@ -63,7 +63,7 @@ TEST_CASE("an ACK timeout cannot be negative or longer than the longest duration
     CHECK(timeout.error() == error_kind::invalid_input);
   }
   CHECK(ack_timeout::at_least(-1us).error().message() ==
-        "parameter: ACK timeout, ns (0..8796093022208): -1000 is out of range");
+        "parameter: ACK timeout in ns (0..8796093022208): -1000 is out of range");
 }
 
 TEST_CASE("a duration beyond the range of nanoseconds is too long for an ACK timeout") {

@@ -68,7 +68,7 @@ TEST_CASE(
     CHECK(timer.error() == error_kind::invalid_input);
   }
   CHECK(min_rnr_timer::at_least(656ms).error().message() ==
-        "parameter: min RNR NAK timer, ns (0..655360000): 656000000 is out of range");
+        "parameter: min RNR NAK timer in ns (0..655360000): 656000000 is out of range");
 }
 
 TEST_CASE("a duration beyond the range of nanoseconds is too long for a min RNR timer") {

@@ -110,8 +110,8 @@ template <access_flags Rights>
 template <class Element>
 concept BufferElement = detail::because(
     std::is_trivially_copyable_v<Element> && std::is_trivially_default_constructible_v<Element>,
-    "the device copies bytes, and a buffer is initially zero bytes: its elements must be trivially "
-    "copyable and trivially default constructible");
+    "the device copies bytes, and all bytes of a new buffer are zero: its elements must be "
+    "trivially copyable and trivially default constructible");
 
 template <class Buffer>
 class buffer_part;

@@ -150,7 +150,7 @@ class min_rnr_timer {
     const std::int64_t asked = detail::in_nanoseconds(duration);
     const std::uint8_t code = code_for(asked);
     if (code == none)
-      return error::out_of_range("parameter", "min RNR NAK timer, ns (0..655360000)", asked);
+      return error::out_of_range("parameter", "min RNR NAK timer in ns (0..655360000)", asked);
     return with_code(code);
   }
 
@@ -223,7 +223,7 @@ class ack_timeout {
     const std::int64_t asked = detail::in_nanoseconds(duration);
     const std::uint8_t code = code_for(asked);
     if (code == none)
-      return error::out_of_range("parameter", "ACK timeout, ns (0..8796093022208)", asked);
+      return error::out_of_range("parameter", "ACK timeout in ns (0..8796093022208)", asked);
     return with_code(code);
   }
 
