@@ -28,8 +28,8 @@ constexpr std::array events{
     event_description{
         async_event_type::completion_queue_error, element::completion_queue, severity_of::error,
         "completion queue error",
-        "the completion queue overran: completions are lost, and its queue pairs fail; "
-        "re-create it, with room for all outstanding work, and its queue pairs"},
+        "the completion queue overran: completions are lost, and its queue pairs fail; destroy "
+        "both, and create the queue with room for all outstanding work"},
     event_description{async_event_type::queue_pair_fatal, element::queue_pair, severity_of::error,
                       "queue pair fatal error",
                       "the device could not report a completion or failed otherwise: the queue "
@@ -37,8 +37,8 @@ constexpr std::array events{
     event_description{
         async_event_type::queue_pair_request_error, element::queue_pair, severity_of::error,
         "queue pair request error",
-        "the peer requested an operation that this queue pair does not support; it is in the error "
-        "state, and the peer's request failed as a remote invalid request"},
+        "the peer requested an operation that this queue pair does not support; the queue pair is "
+        "in the error state, and the peer's request failed as a remote invalid request"},
     event_description{
         async_event_type::queue_pair_access_error, element::queue_pair, severity_of::error,
         "queue pair access error",
@@ -68,7 +68,8 @@ constexpr std::array events{
                       "continue if it comes up again before that"},
     event_description{async_event_type::lid_change, element::port, severity_of::warning,
                       "LID change",
-                      "the subnet manager assigned another LID: peers need the new endpoint"},
+                      "the subnet manager assigned another LID: peers need the new endpoints of "
+                      "this port's queue pairs"},
     event_description{async_event_type::pkey_change, element::port, severity_of::warning,
                       "pkey change",
                       "the partition table changed: a pkey index may mean another partition"},
@@ -94,7 +95,7 @@ constexpr std::array events{
     event_description{async_event_type::gid_change, element::port, severity_of::warning,
                       "GID change",
                       "the GID table changed: a GID index may refer to another address; peers need "
-                      "the new endpoint"},
+                      "the new endpoints of this port's queue pairs"},
     event_description{async_event_type::work_queue_fatal, element::work_queue, severity_of::error,
                       "work queue fatal error", "the work queue has failed; destroy it"},
 };

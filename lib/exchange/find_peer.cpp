@@ -363,7 +363,8 @@ result<owned<peer_search>> peer_search::create(const tcp_listener& listener, std
                                                std::string_view port, const exchange_setup& setup,
                                                const wait_limit& limit) noexcept {
   if (!listener.is_open())
-    return error(error_kind::invalid_input, meeting, "the listener is not open");
+    return error(error_kind::invalid_input, meeting,
+                 "the listener is not open: open it with tcp_listener::open");
   exchange_setup of_equals = setup;
   of_equals.is_of_equals = true;
   if (::getrandom(of_equals.party.data(), of_equals.party.size(), 0) != std::ssize(of_equals.party))

@@ -71,7 +71,7 @@ void tcp_socket::close() noexcept {
 result<void> tcp_socket::shutdown() const noexcept {
   constexpr const char* ending = "shutdown of a socket";
   if (::shutdown(descriptor_, SHUT_WR) == 0) return success();
-  constexpr const char* unconnected = "the socket is not open, or not connected";
+  constexpr const char* unconnected = "the socket is not open, or not connected: connect it first";
   if (errno == EBADF || errno == ENOTCONN)
     return error(error_kind::not_connected, ending, unconnected);
   return error::from_errno(errno, ending);
@@ -94,7 +94,7 @@ result<gid> tcp_socket::peer_address() const noexcept {
   peer.size = sizeof peer.storage;
   if (::getpeername(descriptor_, reinterpret_cast<sockaddr*>(&peer.storage), &peer.size) != 0) {
     if (errno != EBADF) return error::from_errno(errno, naming);
-    return error(error_kind::not_connected, naming, "the socket is not open");
+    return error(error_kind::not_connected, naming, "the socket is not open: connect it first");
   }
   const auto address = detail::gid_of(peer.get());
   if (!address)

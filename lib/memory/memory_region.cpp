@@ -69,9 +69,9 @@ result<void> check_range(const char* operation, std::uint64_t place, std::size_t
 
 const char* usual_cause_of_staying(int errnum) noexcept {
   // Linux's software driver returns EINVAL instead of EBUSY.
-  return errnum == EBUSY || errnum == EINVAL
-             ? "the memory stays registered; usually a memory window is still bound to it"
-             : "the memory stays registered";
+  return errnum == EBUSY || errnum == EINVAL ? "the memory stays registered, so do not free it; "
+                                               "usually a memory window is still bound to it"
+                                             : "the memory stays registered, so do not free it";
 }
 
 error is_borrowed(const char* operation) noexcept {

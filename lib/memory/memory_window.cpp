@@ -92,7 +92,7 @@ error window_is_gone(const char* operation) noexcept {
 memory_window_owner::~memory_window_owner() {
   if (native_ != nullptr && whose_ == ownership::taken)
     report_destroy(native_, errno_of(ibv_dealloc_mw(native_)), "ibv_dealloc_mw",
-                   "peers may still have access through the memory window");
+                   "peers may still have access through the memory window: do not free the memory");
 }
 
 void print(std::ostream& out, const memory_window_owner& window, memory_window_type type) {

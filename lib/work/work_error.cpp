@@ -38,12 +38,14 @@ constexpr std::array statuses{
                        "the device found the request itself inconsistent: check the opcode, the "
                        "flags, and that the queue pair's type supports the operation"},
     status_description{work_status::local_ee_context_operation_error, local_programming,
-                       "local EE context operation error", "reliable datagrams only"},
+                       "local EE context operation error",
+                       "this status is of reliable datagrams, which verbspp does not support: see "
+                       "the vendor code"},
     status_description{work_status::local_protection_error, local_programming,
                        "local protection error",
                        "a scatter-gather element is not covered by its lkey: the region was "
                        "released, the range is out of bounds, the region belongs to another "
-                       "protection domain, or it lacks local write for a receive or read"},
+                       "protection domain, or the region lacks local write for a receive or read"},
     status_description{work_status::flushed, work_error_class::flushed, "flushed",
                        "the request was aborted, though it may have been executed: the queue pair "
                        "is in the error state; the cause is the first completion that failed with "
@@ -83,15 +85,22 @@ constexpr std::array statuses{
                        "the peer had no receive posted in time: post receives before the "
                        "handshake, post more of them, or raise the RNR retry count"},
     status_description{work_status::local_rdd_violation_error, local_programming,
-                       "local RDD violation error", "reliable datagrams only"},
+                       "local RDD violation error",
+                       "this status is of reliable datagrams, which verbspp does not support: see "
+                       "the vendor code"},
     status_description{work_status::remote_invalid_rd_request, remote, "remote invalid RD request",
-                       "reliable datagrams only"},
+                       "this status is of reliable datagrams, which verbspp does not support: see "
+                       "the vendor code"},
     status_description{work_status::remote_aborted, remote, "remote aborted",
                        "the peer aborted the operation"},
     status_description{work_status::invalid_ee_context_number, local_programming,
-                       "invalid EE context number", "reliable datagrams only"},
+                       "invalid EE context number",
+                       "this status is of reliable datagrams, which verbspp does not support: see "
+                       "the vendor code"},
     status_description{work_status::invalid_ee_context_state, local_programming,
-                       "invalid EE context state", "reliable datagrams only"},
+                       "invalid EE context state",
+                       "this status is of reliable datagrams, which verbspp does not support: see "
+                       "the vendor code"},
     status_description{work_status::fatal, fatal, "fatal error",
                        "the device or the queue pair failed permanently; see the kernel's log"},
     status_description{work_status::response_timeout, timeout, "response timeout",
@@ -100,7 +109,7 @@ constexpr std::array statuses{
                        "a failure of the device that has no status of its own: see the vendor code "
                        "and the kernel's log"},
     status_description{work_status::tag_matching_error, local_resource, "tag matching error",
-                       "see the vendor code"},
+                       "the device failed to match a message to its tag: see the vendor code"},
     status_description{work_status::tag_matching_rendezvous_incomplete, local_resource,
                        "tag matching rendezvous incomplete", "software must finish the rendezvous"},
 };
