@@ -81,7 +81,7 @@ class hosts_reader {
   bool number_float(number_float_t /*value*/, const string_t& /*text*/) {
     return refuse("it is not an integer");
   }
-  bool binary(binary_t& /*value*/) { return refuse("it is neither a number nor a string"); }
+  bool binary(binary_t& /*value*/) { return refuse("it must not be binary data"); }
 
   bool number_unsigned(number_unsigned_t value) {
     if (value > std::numeric_limits<std::uint32_t>::max()) return refuse("it is too large");
