@@ -546,7 +546,7 @@ result<message> caller_core::finish(slot_index index, const method_description& 
   }
   const std::size_t size = answer.size() - call_header::size;
   if (of.answer_size != any_size && of.answer_size != size)
-    return error::mismatch(of.name, "size of the answer, bytes",
+    return error::mismatch(of.name, "size of the answer in bytes",
                            static_cast<std::int64_t>(of.answer_size),
                            static_cast<std::int64_t>(size));
   add(counters.counted.answers, 1);

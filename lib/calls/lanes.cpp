@@ -16,9 +16,9 @@ template <access_flags Rights>
 result<remote_memory<Rights>> part_of(const remote_memory_description& lent, const char* operation,
                                       std::uint64_t offset, std::uint64_t length) noexcept {
   if (offset > lent.length)
-    return error::above_limit(operation, "offset, bytes", offset, lent.length);
+    return error::above_limit(operation, "offset in bytes", offset, lent.length);
   if (length > lent.length - offset)
-    return error::above_limit(operation, "length after the offset, bytes", length,
+    return error::above_limit(operation, "length in bytes after the offset", length,
                               lent.length - offset);
   return remote_memory<Rights>(lent.address + offset, length, lent.rkey);
 }

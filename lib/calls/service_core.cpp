@@ -435,7 +435,9 @@ bool service_core::take_loan(open_call& call, calling_client& client,
   reference<serving_lane> lane;
   if (number < options_.lanes) lane = client.lane(number);
   if (!lane && what.assume_value().length != 0) {
-    call.refuse(error_kind::invalid_input, "the call lends memory over a lane that is not open");
+    call.refuse(error_kind::invalid_input,
+                "the call lends memory over a lane that is not open: use the same version of "
+                "verbspp at both ends");
     return false;
   }
   reference<lent_memory> lent(new (std::nothrow) lent_memory(std::move(lane), what.assume_value()));

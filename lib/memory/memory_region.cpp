@@ -36,7 +36,7 @@ error registration_failure(int errnum, const char* operation, std::size_t length
                             "/etc/security/limits.conf, LimitMEMLOCK= of systemd), which applies "
                             "to all registrations of the process together");
       if (::getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
-        return failure.against_limit("locked memory (RLIMIT_MEMLOCK), bytes", length,
+        return failure.against_limit("bytes of locked memory (RLIMIT_MEMLOCK)", length,
                                      limit.rlim_cur);
       return failure.as(error_kind::resource_exhausted,
                         "RLIMIT_MEMLOCK is unlimited, so the device or the machine is out of "
@@ -283,9 +283,9 @@ error no_such_part(const registered_range& range, const char* operation, std::si
                    std::size_t length) noexcept {
   if (range.length == 0) return region_is_gone(operation);
   if (offset > range.length)
-    return error::above_limit(operation, "offset, bytes", offset, range.length);
+    return error::above_limit(operation, "offset in bytes", offset, range.length);
   if (length > range.length - offset)
-    return error::above_limit(operation, "length after the offset, bytes", length,
+    return error::above_limit(operation, "length in bytes after the offset", length,
                               range.length - offset);
   return error::above_limit(operation, "length of one element in bytes", length, UINT32_MAX,
                             "split it into several elements or requests");

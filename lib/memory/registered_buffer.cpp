@@ -71,7 +71,7 @@ result<page_range> page_range::allocate(std::size_t count, std::size_t size,
   constexpr std::size_t most = std::numeric_limits<std::size_t>::max() / 8;
   if (count > most / size) return error::above_limit(operation, "elements", count, most / size);
   if (options.alignment > most)
-    return error::above_limit(operation, "alignment, bytes", options.alignment, most);
+    return error::above_limit(operation, "alignment in bytes", options.alignment, most);
 
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   const std::size_t length = count * size;

@@ -197,9 +197,9 @@ TEST_CASE("a slice must lie within its memory whatever its offset and length") {
 
 TEST_CASE("the error about a slice beyond the memory names the requested range and the limit") {
   CHECK(some_memory.slice(4097, 0).error().message() ==
-        "remote_memory::slice: offset, bytes: 4097 is above the limit of 4096");
+        "remote_memory::slice: offset in bytes: 4097 is above the limit of 4096");
   CHECK(some_memory.slice(4000, 97).error().message() ==
-        "remote_memory::slice: length after the offset, bytes: 97 is above the limit of 96");
+        "remote_memory::slice: length in bytes after the offset: 97 is above the limit of 96");
 }
 
 TEST_CASE("a handle with fewer rights refers to the same memory") {

@@ -204,9 +204,9 @@ TEST_CASE("an element must lie within its region whatever its offset and length"
     }
   }
   CHECK(element_of<gather_element>(region, "gather", 1, SIZE_MAX).error().subject() ==
-        std::string("length after the offset, bytes"));
+        std::string("length in bytes after the offset"));
   CHECK(element_of<gather_element>(region, "gather", 4000, 100).error().message() ==
-        "gather: length after the offset, bytes: 100 is above the limit of 96");
+        "gather: length in bytes after the offset: 100 is above the limit of 96");
 }
 
 TEST_CASE("an element has at most 2^32 - 1 bytes however large its region is") {

@@ -57,7 +57,7 @@ struct codec {
   [[nodiscard]] static result<std::size_t> encode(const Value& value,
                                                   std::span<std::byte> into) noexcept {
     if (into.size() < sizeof(Value)) [[unlikely]]
-      return error::above_limit("encode a value", "size, bytes", sizeof(Value), into.size());
+      return error::above_limit("encode a value", "size in bytes", sizeof(Value), into.size());
     std::memcpy(into.data(), &value, sizeof(Value));
     return sizeof(Value);
   }
@@ -80,7 +80,7 @@ struct codec<bytes> {
   [[nodiscard]] static result<std::size_t> encode(std::span<const std::byte> value,
                                                   std::span<std::byte> into) noexcept {
     if (into.size() < value.size()) [[unlikely]]
-      return error::above_limit("encode bytes", "size, bytes", value.size(), into.size());
+      return error::above_limit("encode bytes", "size in bytes", value.size(), into.size());
     if (!value.empty()) std::memmove(into.data(), value.data(), value.size());
     return value.size();
   }

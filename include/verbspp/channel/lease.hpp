@@ -191,9 +191,9 @@ template <access_flags Rights, access_flags OfRegion>
   constexpr const char* operation = "lease of a region";
   if (region.native_handle() == nullptr) return region_is_gone(operation);
   if (offset > region.length())
-    return error::above_limit(operation, "offset, bytes", offset, region.length());
+    return error::above_limit(operation, "offset in bytes", offset, region.length());
   if (length > region.length() - offset)
-    return error::above_limit(operation, "length after the offset, bytes", length,
+    return error::above_limit(operation, "length in bytes after the offset", length,
                               region.length() - offset);
   return lease_request{.registered = region.native_handle(),
                        .address = region.start() + offset,

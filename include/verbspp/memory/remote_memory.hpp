@@ -75,9 +75,9 @@ class remote_memory {
   [[nodiscard]] constexpr result<remote_memory> slice(std::uint64_t offset,
                                                       std::uint64_t length) const noexcept {
     if (offset > length_)
-      return error::above_limit("remote_memory::slice", "offset, bytes", offset, length_);
+      return error::above_limit("remote_memory::slice", "offset in bytes", offset, length_);
     if (length > length_ - offset)
-      return error::above_limit("remote_memory::slice", "length after the offset, bytes", length,
+      return error::above_limit("remote_memory::slice", "length in bytes after the offset", length,
                                 length_ - offset);
     return slice_unchecked(offset, length);
   }

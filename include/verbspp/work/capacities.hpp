@@ -24,7 +24,7 @@ struct element_count_traits {
 struct inline_size_traits {
   using value_type = std::uint32_t;
   static constexpr value_type minimum = 0, maximum = 0x7fffffff;
-  static constexpr const char* name = "inline data, bytes (0..2^31-1)";
+  static constexpr const char* name = "bytes of inline data (0..2^31-1)";
 };
 }  // namespace detail
 
