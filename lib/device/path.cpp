@@ -57,7 +57,7 @@ result<void> detail::check_path(const path& way, link_layer port, const char* op
   const ibv_ah_attr native = way.native(port_number{});
   if (way.is_global() && gid::from_native(native.grh.dgid).is_zero())
     return error(error_kind::invalid_input, operation,
-                 "the path's destination GID is missing (all zeros)");
+                 "the path's destination GID is missing (all zeros): set the GID of the peer");
   if (port == link_layer::infiniband && native.dlid == 0)
     return error(error_kind::invalid_input, operation,
                  "the path's destination LID is missing: on InfiniBand the subnet manager assigns "

@@ -45,7 +45,8 @@ result<void> acceptor_core::open(tcp_listener listener) noexcept {
   if (options_.handshakes == 0)
     return error::out_of_range(serving, "handshakes (1 and more)", options_.handshakes);
   if (!listener.is_open())
-    return error(error_kind::invalid_input, serving, "the listener is not open");
+    return error(error_kind::invalid_input, serving,
+                 "the listener is not open: open it with tcp_listener::open");
   clients_ = owned<client[]>(new (std::nothrow) client[options_.clients]);
   if (!clients_) return error::from_errno(ENOMEM, serving);
   events_ = tcp_socket::from_native(::epoll_create1(EPOLL_CLOEXEC));

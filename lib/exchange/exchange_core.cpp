@@ -500,15 +500,19 @@ error exchange_core::at_limit() const noexcept {
     case awaited::choice:
     case awaited::decision:
     case awaited::offer:
-      hint = "the peer sent its hello, but not its endpoint";
+      hint = "the peer sent its hello, but not its endpoint: see its output, or allow more time";
       break;
     case awaited::connection:
     case awaited::ready:
-      hint = "the peer sent its endpoint, but did not become ready";
+      hint =
+          "the peer sent its endpoint, but did not become ready: see its output, or allow more "
+          "time";
       break;
     case awaited::done:
     case awaited::nothing:
-      hint = "the peer became ready, but did not confirm that this side is ready, too";
+      hint =
+          "the peer became ready, but did not confirm that this side is ready, too: see its "
+          "output, or allow more time";
       break;
   }
   return limit_.failure("exchange", hint);

@@ -183,10 +183,11 @@ error none_fit(const address_offer& local, const address_offer& remote) noexcept
   if (!any_pair(local, remote, same_scope))
     return says(
         "the addresses have no scope in common: one end has only link-local addresses, or one has "
-        "unique local and the other global ones");
+        "unique local and the other global ones; give both interfaces addresses of the same scope");
   return says(
       "the only addresses of the same kind at both ends are in different VLANs, or use RoCE v1 in "
-      "different subnets, which is not routed");
+      "different subnets, which is not routed: give both ends addresses in one VLAN, or of RoCE "
+      "v2");
 }
 
 }  // namespace

@@ -229,13 +229,16 @@ result<void> check_origin(transport type, const ibv_qp& native,
     return not_as_said(
         "this queue pair has a different transport than the builder: see its qp_type");
   if (native.pd != settings.domain->native_handle())
-    return not_as_said("this queue pair was created in another protection domain");
+    return not_as_said(
+        "this queue pair was created in another protection domain: give that one to the builder");
   if (native.send_cq != settings.send_queue->native_handle() ||
       native.recv_cq != settings.receive_queue->native_handle())
-    return not_as_said("this queue pair was created with other completion queues");
+    return not_as_said(
+        "this queue pair was created with other completion queues: give those to the builder");
   if (native.srq != (settings.receives ? settings.receives->native_handle() : nullptr))
     return not_as_said(settings.receives
-                           ? "this queue pair was created without that shared receive queue"
+                           ? "this queue pair was created without that shared receive queue: give "
+                             "the builder the one that it uses, or none"
                            : "this queue pair was created with a shared receive queue: give it to "
                              "the builder as well");
   return success();

@@ -291,7 +291,8 @@ result<path> path_to_group(const queue_pair_data& queue_pair, const gid& group,
   if (queue_pair.owner.native() == nullptr) return no_way_from_moved();
   if (!group.is_multicast())
     return error(error_kind::invalid_input, "path to the multicast group",
-                 "this GID is not that of a multicast group");
+                 "this GID is not that of a multicast group: such a GID begins with ff, or is a "
+                 "mapped IPv4 multicast address such as ::ffff:239.1.2.3");
   const global_route route = route_to(queue_pair, group, queue_pair.parameters.local_gid_index,
                                       queue_pair.parameters.traffic_class);
   const service_level level = queue_pair.parameters.service_level;
