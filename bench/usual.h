@@ -1,7 +1,8 @@
-// SPDX-License-Identifier: Apache-2.0 A program as users write it: each operation of a connection
-// is a function, and another file calls these functions in sequence. This is the C version
-// (usual.c), with the checks of a careful programmer: offsets and lengths at both ends, room in the
-// send queue, and each completion. usual.hpp declares the corresponding functions in verbspp.
+// SPDX-License-Identifier: Apache-2.0
+// A program as users write it: each operation of a connection is a function, and another file calls
+// these functions in sequence. This is the C version (usual.c), with the checks of a careful
+// programmer: offsets and lengths at both ends, room in the send queue, and each completion.
+// usual.hpp declares the corresponding functions in verbspp.
 #pragma once
 
 #include <infiniband/verbs.h>

@@ -1,5 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0 The functions of usual.h that are measured, implemented with
-// verbspp, and a write that is awaited.
+// SPDX-License-Identifier: Apache-2.0
+// The functions of usual.h that are measured, implemented with verbspp, and a write that is
+// awaited.
 #pragma once
 
 #include "usual.h"
