@@ -24,7 +24,7 @@ struct verbspp::codec<Message> {
   static result<std::size_t> encode(const Message& from, std::span<std::byte> into) noexcept {
     const std::size_t length = from.ByteSizeLong();
     if (length > into.size())
-      return error::above_limit("encode a message", "size, bytes", length, into.size());
+      return error::above_limit("encode a message", "size in bytes", length, into.size());
     from.SerializeWithCachedSizesToArray(reinterpret_cast<std::uint8_t*>(into.data()));
     return length;
   }
