@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cm/listening.hpp"
+#include "memory/usable.hpp"
 #include <verbspp/base/destroy_failure.hpp>
 #include <verbspp/base/object_trace.hpp>
 #include <verbspp/cm/cm_datagram.hpp>
@@ -26,10 +27,12 @@ Data front_of(const detail::cm_event_data& event) noexcept {
 
 result<address_handle> handle_of(const ibv_ah_attr& path,
                                  const protection_domain& domain) noexcept {
+  constexpr const char* creating = "ibv_create_ah";
+  VERBSPP_TRYV(detail::check_usable(creating, domain));
   ibv_ah_attr of_c = path;
-  ibv_ah* const made = ibv_create_ah(domain.native_handle(), &of_c);
-  if (made == nullptr) return error::from_errno(errno != 0 ? errno : EIO, "ibv_create_ah");
-  detail::trace("ibv_create_ah", made);
+  ibv_ah* const made = ibv_create_ah(domain.below().native_handle(), &of_c);
+  if (made == nullptr) return error::from_errno(errno != 0 ? errno : EIO, creating);
+  detail::trace(creating, made);
   return address_handle::from_native(domain, made, ownership::taken);
 }
 

@@ -95,6 +95,14 @@ TEST_CASE("a lookup of a datagram service that does not answer times out") {
         error_kind::invalid_input);
 }
 
+TEST_CASE("an address handle for a datagram service needs a protection domain") {
+  const cm_bed bed;
+  const cm_datagram_peer peer{};
+  protection_domain domain = bed.device.domain;
+  const protection_domain taken = std::move(domain);
+  CHECK(failure_of(peer.address(domain)) == error_kind::invalid_input);
+}
+
 TEST_CASE("a datagram service has the connection manager's queue key") {
   service there;
   const testbed& device = there.bed.device;

@@ -18,7 +18,7 @@ constexpr queue_pair_parameter_set send_cq = queue_pair_parameter::send_completi
 constexpr queue_pair_parameter_set receive_cq = queue_pair_parameter::receive_completion_queue;
 constexpr queue_pair_parameter_set rights = queue_pair_parameter::access;
 constexpr queue_pair_parameter_set nothing{};
-constexpr auto all_given = queue_pair_parameter_set::from_bits((1U << 25) - 1);
+constexpr auto all_given = queue_pair_parameter_set::from_bits((1U << 26) - 1);
 
 template <queue_pair_parameter_set Given>
 using builder = queue_pair_builder<transport::rc, Given>;
@@ -100,6 +100,7 @@ GIVES(queue_pair_parameter::max_reads_as_target, max_reads_as_target, 1);
 GIVES(queue_pair_parameter::service_level, service_level, 1);
 GIVES(queue_pair_parameter::hop_limit, hop_limit, 1);
 GIVES(queue_pair_parameter::traffic_class, traffic_class, 1);
+GIVES(queue_pair_parameter::flow_label, flow_label, 1);
 
 #undef GIVES
 
@@ -156,7 +157,7 @@ static_assert(TakesOneQueueForBoth<nothing>);
 static_assert(!TakesOneQueueForBoth<send_cq>);
 static_assert(!TakesOneQueueForBoth<receive_cq>);
 
-// The parameters of `all_given` occupy the bits 0 to 24.
-static_assert(queue_pair_parameter_set(queue_pair_parameter::traffic_class).bits == 1U << 24);
+// The parameters of `all_given` occupy the bits 0 to 25.
+static_assert(queue_pair_parameter_set(queue_pair_parameter::flow_label).bits == 1U << 25);
 
 }  // namespace
