@@ -43,7 +43,7 @@ struct verbspp::codec<entry> {
   static result<std::size_t> encode(const entry& from, std::span<std::byte> into) noexcept {
     const std::size_t length = sizeof from.key + from.value.size();
     if (length > into.size())
-      return error::above_limit("encode an entry", "size, bytes", length, into.size());
+      return error::above_limit("encode an entry", "size in bytes", length, into.size());
     std::memcpy(into.data(), &from.key, sizeof from.key);
     std::memcpy(into.data() + sizeof from.key, from.value.data(), from.value.size());
     return length;
