@@ -189,7 +189,7 @@ struct sent {
 static int keep(struct sent* to, const struct ibv_send_wr* request) {
   const struct ibv_sge* const from = request->sg_list;
   if (to->end - to->first == most_sent) return ENOMEM;
-  if (request->num_sge < 1 || from->length > most_bytes_sent) return EMSGSIZE;
+  if (request->num_sge != 1 || from->length > most_bytes_sent) return EMSGSIZE;
   to->messages[to->end % most_sent].length = from->length;
   memcpy(to->messages[to->end++ % most_sent].bytes, (const void*)(uintptr_t)from->addr,
          from->length);

@@ -31,8 +31,8 @@ int device_deliver(struct ibv_qp* qp, uint32_t length);
 int device_deliver_bytes(struct ibv_qp* qp, const void* bytes, uint32_t length);
 
 // Copies the oldest message that the queue pair has sent, and that was not taken yet, to `into`.
-// Returns its length, or 0 if there is none. Only queue pairs that hold their receives keep what
-// they send: the first element of each message, and at most 128 bytes of it.
+// Returns its length, or 0 if there is none. Queue pairs that hold their receives keep the messages
+// that they send, which must have one element of at most 128 bytes; other queue pairs keep none.
 uint32_t device_take_sent(struct ibv_qp* qp, void* into);
 
 #ifdef __cplusplus

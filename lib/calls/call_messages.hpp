@@ -80,8 +80,8 @@ class method_list_reader {
   std::uint32_t message_size_ = 0;
 };
 
-/// Posts a send of the message. Nobody takes its result: the place of the message returns to the
-/// pool when the device has released it.
+/// Posts a send of the message. There is no handle to this request: the place of the message
+/// returns to the pool when the device has released it.
 /// \errors those of `channel::post_send`; the message then stays with the caller of this function
 [[nodiscard]] result<void> post_frame(channel& link, message&& frame) noexcept;
 
