@@ -73,9 +73,11 @@ constexpr std::array events{
     event_description{async_event_type::pkey_change, element::port, severity_of::warning,
                       "pkey change",
                       "the partition table changed: a pkey index may mean another partition"},
-    event_description{async_event_type::subnet_manager_change, element::port, severity_of::notice,
-                      "subnet manager change",
-                      "programs that use addresses of the subnet manager must query them again"},
+    event_description{
+        async_event_type::subnet_manager_change, element::port, severity_of::notice,
+        "subnet manager change",
+        "another subnet manager is in charge: a program that sends it requests must query "
+        "its LID and service level again"},
     event_description{async_event_type::shared_receive_queue_error, element::shared_receive_queue,
                       severity_of::error, "shared receive queue error",
                       "the shared receive queue has failed: destroy it and its queue pairs"},

@@ -476,8 +476,8 @@ error exchange_core::without_more(int errnum) const noexcept {
     case awaited::connection:
     case awaited::ready:
       hint =
-          "the peer closed the connection after its endpoint, before it was ready: see the error "
-          "that it reported at its end";
+          "the peer closed the connection after it had sent its endpoint, but before it reported "
+          "that it was ready: see the error at the peer";
       break;
     case awaited::done:
     case awaited::nothing:

@@ -255,7 +255,7 @@ result<endpoint> endpoint::decode(std::span<const std::byte> bytes) noexcept {
     if (bytes[version_at] != version && !is_former)
       return error::mismatch(decoding, "format version", std::to_integer<int>(version),
                              std::to_integer<int>(bytes[version_at]),
-                             "both ends need the same version of verbspp's formats");
+                             "use the same version of verbspp at both ends");
   }
   if (bytes.size() != (is_former ? former_size : encoded_size))
     return error::out_of_range(decoding, is_former ? "length (44 bytes)" : "length (368 bytes)",

@@ -137,7 +137,8 @@ class [[gnu::visibility("hidden")]] first_contact final : public member_connecto
     bool is_any_due = false;
     bool is_any_open = false;
   };
-  /// Creates channels for those peers that are to be connected, and starts to call them.
+  /// Gets ready to call those peers that are to be connected: numbers the calls, and creates the
+  /// channels that are missing. Sends nothing.
   void prepare(group& members, calls& those, const wait_limit& limit) noexcept;
   /// Calls the remaining peers in this round: those that are to be connected, and those that have
   /// not reported yet that they are ready.

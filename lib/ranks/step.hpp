@@ -50,8 +50,8 @@ inline constexpr const char* collective_step = "collective step of a world";
 
 [[nodiscard]] inline error told_by_others(error_kind kind) noexcept {
   return {kind, collective_step,
-          "another rank has aborted the step because that rank failed, and has reported this kind "
-          "of error"};
+          "the step failed at that rank, with an error of this kind; another rank has reported it, "
+          "and has aborted the step"};
 }
 /// The error that reports a farewell from `rank`. The culprit may be `rank` itself. If `is_lost` is
 /// true in that case, `rank` has lost its connection to the calling rank.

@@ -25,7 +25,7 @@ enum class tcp_frame_type : std::uint8_t {
   hello = 1,     ///< number: rank; key: the world's name; value: magic, version, size
   welcome = 2,   ///< number: the rank
   refused = 3,   ///< number: the reason
-  put = 4,       ///< key and value: as they were put
+  put = 4,       ///< key and value: the arguments of `tcp_bootstrap::put`
   fence = 5,     ///< empty
   released = 6,  ///< number: the fence that all ranks have reached
   get = 7,       ///< number: the rank; key: the key of the value

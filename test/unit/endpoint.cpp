@@ -297,8 +297,8 @@ TEST_CASE(
     "an endpoint of the first format version is refused for its version instead of its length") {
   const encoded first = with(infiniband_bytes, 1, 1);
   CHECK(why_refused(std::span(first).first(36)) ==
-        "decode endpoint: format version differs: local 3, remote 1; both ends need the same "
-        "version of verbspp's formats");
+        "decode endpoint: format version differs: local 3, remote 1; use the same version of "
+        "verbspp at both ends");
 }
 
 TEST_CASE("an endpoint of the previous format is decoded and offers one address") {
