@@ -196,9 +196,14 @@ error cm_failure(const cm_event_data& event, const char* step) noexcept {
       return error::from_errno(
           errnum, step,
           "the multicast group could not be joined, or the membership in it was lost");
+    case cm_event::connect_error:
+      return error::from_errno(errnum != 0 ? errnum : EPROTO, step,
+                               "the device or the connection manager could not set up the "
+                               "connection: try again, and see the kernel's log");
     default:
       return error::from_errno(errnum != 0 ? errnum : EPROTO, step,
-                               "the connection could not be established");
+                               "the connection manager reported an unexpected event: see the "
+                               "kernel's log");
   }
 }
 

@@ -462,8 +462,8 @@ error exchange_core::without_more(int errnum) const noexcept {
   switch (awaited_) {
     case awaited::hello:
       hint =
-          "the peer closed the connection before it sent its hello: it was killed, or is another "
-          "program";
+          "the peer closed the connection before it sent its hello: it failed or exited before the "
+          "exchange (see the error at the peer), or it is another program";
       break;
     case awaited::proof:
     case awaited::choice:

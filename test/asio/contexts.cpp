@@ -12,11 +12,21 @@
 #include <memory>
 #include <optional>
 #include <thread>
+#include <tuple>
 
 using namespace verbspp;
 using namespace verbspp::test;
 
 namespace {
+
+// An exchange may also have to wait until its socket is writable.
+template <class Source>
+concept AsioWaitsFor = requires(net::any_io_executor executor, Source& source) {
+  asio_source<Source>(executor, source);
+};
+static_assert(AsioWaitsFor<channel_hub>);
+static_assert(EventSource<exchange_session<std::tuple<>, prepared_channel>> &&
+              !AsioWaitsFor<exchange_session<std::tuple<>, prepared_channel>>);
 
 constexpr int rounds = 200;
 

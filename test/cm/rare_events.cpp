@@ -104,5 +104,5 @@ TEST_CASE("a connection that could not be established is reported with its errno
   auto answering = must(std::move(request).start_accept(bed.prepare(), patience));
   const error why = drive_until_failure(asking, answering);
   CHECK(why.native_errno() == (status == 0 ? EPROTO : ENOMEM));
-  CHECK_THAT(why.message(), Catch::Contains("could not be established"));
+  CHECK_THAT(why.message(), Catch::Contains("could not set up the connection"));
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <verbspp/base/detail/asio_library.hpp>
+#include <verbspp/base/detail/because.hpp>
 #include <verbspp/base/error.hpp>
 #include <verbspp/base/event_source.hpp>
 #include <verbspp/base/result.hpp>
@@ -103,12 +104,19 @@ class asio_wait {
 };
 
 }  // namespace VERBSPP_DETAIL_ASIO
+
+template <class Source>
+concept WaitsForReading = because(
+    !requires(const Source& each) { each.events(); },
+    "this source may also have to wait until its socket is writable, and an asio_source does not: "
+    "let Asio wait for the events of the socket that events() returns");
+
 }  // namespace detail
 
 inline namespace VERBSPP_DETAIL_ASIO {
 
 /// Waits for an event source in the loop of an Asio executor: for a hub, a table of clients, a
-/// service, an acceptor, a session, or an object of the connection manager.
+/// service, an acceptor, or an object of the connection manager.
 ///
 ///     asio_source events(executor, hub);
 ///     for (;;) {
@@ -118,12 +126,13 @@ inline namespace VERBSPP_DETAIL_ASIO {
 ///     }
 ///
 /// It does not own the source, which must outlive it and must not be moved. A source can have only
-/// one `asio_source` at a time. Use `asio_channel` for channels, and for the inbox of a channel. An
-/// `exchange_session` does not need this class: Asio can wait for its socket directly.
+/// one `asio_source` at a time. Use `asio_channel` for channels, and for the inbox of a channel.
+/// For an `exchange_session`, let Asio wait for the events of its socket that `events()` returns.
 ///
 /// Move-only. It must not outlive the execution context. Thread rule: one thread at a time, as for
 /// Asio's own objects. If several threads run the context, the executor has to be a strand.
 template <EventSource Source>
+  requires detail::WaitsForReading<Source>
 class asio_source {
  public:
   using executor_type = detail::net::any_io_executor;

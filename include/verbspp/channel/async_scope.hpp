@@ -64,12 +64,13 @@ class [[nodiscard]] awaited_scope : awaited {
 /// use.
 ///
 ///     async_scope scope(link);
-///     VERBSPP_CO_TRYV(co_await scope.async_write({.elements = from.gather(), .remote = theirs}));
+///     VERBSPP_CO_TRY(source, from.gather());
+///     VERBSPP_CO_TRYV(co_await scope.async_write({.elements = source, .remote = theirs}));
 ///     ...
 ///     VERBSPP_CO_TRYV(co_await scope.async_finish());
 ///
-/// The scope has the awaited calls of a channel that take an operation, but their elements are
-/// borrowed. The functions `post_write` and so on never wait: if the queue is full, they fail
+/// The scope has those awaited calls of a channel whose argument is an operation, such as
+/// `async_write(operation)`. Here, the elements of the operation are borrowed. The functions `post_write` and so on never wait: if the queue is full, they fail
 /// (`would_block`). Their handles need not be kept.
 ///
 /// If the coroutine is destroyed, so is the scope: this blocks the thread until the requests have

@@ -24,7 +24,8 @@ namespace verbspp {
 /// is never freed, and the caller must neither free nor reuse memory that is not shared.
 ///
 /// Without a limit, the channel's default limit applies. If the limit has expired before the call,
-/// nothing is posted, and the channel is not affected.
+/// nothing is posted, and the channel is not affected. If the limit is reached later, the channel
+/// breaks, even if the request was still waiting for room in the queue.
 ///
 /// `Poster` provides `core()`, which returns the channel's state.
 /// \errors as posting and `pending::wait`; those of the memory's `gather` or `scatter`

@@ -50,7 +50,7 @@ class followed_work : public continuation {
 
 /// A request with a function that `channel::poll` calls with its result. It allocates nothing.
 ///
-///     VERBSPP_TRY(work, link.post_write({.elements = shared, .remote = theirs}));
+///     VERBSPP_TRY(work, link.post_write(shared, {.remote = theirs}));
 ///     callback done(std::move(work), [](const auto& result) { ... });
 ///
 /// The function is called once, on the thread that polls, closes, renews or destroys the channel;
@@ -83,7 +83,7 @@ class callback {
 /// Makes `channel::poll` call a function with the result of a request, and keeps the handle and the
 /// function until that call. Allocates one record, which holds both.
 ///
-///     VERBSPP_TRYV(then(link.post_write({.elements = shared, .remote = theirs}),
+///     VERBSPP_TRYV(then(link.post_write(shared, {.remote = theirs}),
 ///                       [](const transport_result<completed_work>& done) { ... }));
 ///
 /// The function is called once, on the thread that polls, closes, renews or destroys the channel;

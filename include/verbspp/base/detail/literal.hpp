@@ -28,15 +28,15 @@ template <class Value>
 }  // namespace verbspp::detail
 
 /// Evaluates to `constant`, in a constructor that accepts only literals.
-#define VERBSPP_DETAIL_LITERAL(constant)                                                      \
-  ::verbspp::detail::literal(constant,                                                        \
-                             "a value that is known only at run time must be checked: write " \
-                             "::from(value)")
+#define VERBSPP_DETAIL_LITERAL(constant)                                                        \
+  ::verbspp::detail::literal(constant,                                                          \
+                             "a value that is known only at run time must be checked: use the " \
+                             "from() of its type, as in retry_count::from(value)")
 
 /// Disables conversion to `Class` from `bool` and from character types.
-#define VERBSPP_DETAIL_NUMBERS_ONLY(Class)                                            \
-  template <class Other>                                                              \
-  Class(Other) VERBSPP_DETAIL_REFUSED(                                                \
-      (std::is_integral_v<Other> && !::verbspp::detail::Number<Other>),               \
-      "a bool or a character is not a number: write the number, or ::from(value) if " \
-      "it is known only at run time")
+#define VERBSPP_DETAIL_NUMBERS_ONLY(Class)                                               \
+  template <class Other>                                                                 \
+  Class(Other) VERBSPP_DETAIL_REFUSED(                                                   \
+      (std::is_integral_v<Other> && !::verbspp::detail::Number<Other>),                  \
+      "a bool or a character is not a number: write the number or, if it is known only " \
+      "at run time, use the from() of its type")

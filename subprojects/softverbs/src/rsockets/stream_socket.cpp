@@ -199,7 +199,8 @@ int stream_socket::connect(const sockaddr* address) {
     const connections_lock held;
     try_to_connect();
     if (const int error = begin_to_connect(address)) return error;
-    // As with librdmacm, EINPROGRESS is returned even if the connection already exists.
+    // As with librdmacm, a nonblocking socket returns EINPROGRESS even if this first attempt has
+    // already connected it.
     if (is_nonblocking()) return EINPROGRESS;
   }
   for (;;) {

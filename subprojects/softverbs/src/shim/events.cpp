@@ -38,8 +38,9 @@ queue_record* raise_due(channel_record& channel) noexcept {
 /// True if the device's event must be reported. If all completions of the queue are held back, this
 /// arms the queue again and returns false, and the program gets an event later.
 bool is_told(queue_record& queue) {
-  // If completions are read one by one, perhaps only the thread that is reading can take them, so
-  // the event is always reported.
+  // The completions of an extended queue (`ibv_start_poll`) cannot be taken here, because a thread
+  // may be in the middle of reading them. The same is true if this thread is reading the queue. In
+  // both cases, the event is always reported.
   if (queue.theirs || queue.reading.is_own()) return true;
   const session_guard reading(&queue.reading);
   const auto is_held_back = [&] {
