@@ -17,7 +17,8 @@ void error::raise() const {
 #else
   std::array<char, 512> line{};
   format(line);
-  std::fprintf(stderr, "verbspp: value() was called on a result that holds an error: %s\n", line.data());
+  std::fprintf(stderr, "verbspp: value() was called on a result that holds an error: %s\n",
+               line.data());
   std::abort();
 #endif
 }

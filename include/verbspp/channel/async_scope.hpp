@@ -70,7 +70,8 @@ class [[nodiscard]] awaited_scope : awaited {
 ///     VERBSPP_CO_TRYV(co_await scope.async_finish());
 ///
 /// The scope has those awaited calls of a channel whose argument is an operation, such as
-/// `async_write(operation)`. Here, the elements of the operation are borrowed. The functions `post_write` and so on never wait: if the queue is full, they fail
+/// `async_write(operation)`. Here, the elements of the operation are borrowed. The functions
+/// `post_write` and so on never wait: if the queue is full, they fail
 /// (`would_block`). Their handles need not be kept.
 ///
 /// If the coroutine is destroyed, so is the scope: this blocks the thread until the requests have
