@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "base/wake_signal.hpp"
 #include <verbspp/base/detail/wait_readable.hpp>
 #include <verbspp/base/event_loop.hpp>
+
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -18,17 +21,37 @@ void waiting_source::start(event_loop& loop, void* source,
   source_ = source;
   waiting_ = waiting;
   link_before(loop.waiting_);
+  loop.watch(limit_, stopping_);
 }
 
 wait_limit::time_point waiting_source::deadline() const noexcept {
-  return std::min(operations_.deadline(source_), limit_.sleep_until());
+  return std::min(operations_.deadline(source_),
+                  stopping_.is_active() ? limit_.deadline() : limit_.sleep_until());
 }
 
 }  // namespace detail
 
 event_loop::~event_loop() {
   for (detail::list_links* const list : {&waiting_, &due_})
-    while (list->next != list) list->next->unlink();
+    while (list->next != list) {
+      of(list->next).stopping_.end();
+      list->next->unlink();
+    }
+}
+
+event_loop::stop_signal::stop_signal() noexcept
+    : stoppable_sleep{.sleep = nullptr, .wake = [](stoppable_sleep& self) noexcept {
+                        detail::raise(static_cast<stop_signal&>(self).descriptor);
+                      }} {}
+
+event_loop::stop_signal::~stop_signal() {
+  if (descriptor != -1) ::close(descriptor);
+}
+
+void event_loop::watch(const wait_limit& limit, detail::stop_registration& by) noexcept {
+  if (!limit.has_callbacks()) return;
+  if (signal_.descriptor == -1) signal_.descriptor = detail::make_event_descriptor();
+  if (signal_.descriptor != -1) limit.watch(by, signal_);
 }
 
 result<bool> event_loop::run_once(const wait_limit& limit) noexcept {
@@ -38,7 +61,9 @@ result<bool> event_loop::run_once(const wait_limit& limit) noexcept {
   }
 }
 
-/// As `run_once`, but also returns false after 10 ms if a coroutine waits with a stop token.
+/// As `run_once`, but may also return false before the limit: after 10 ms if a coroutine waits with
+/// a stop token that has to be polled, and after a stop request for a coroutine that no longer
+/// waits.
 result<bool> event_loop::run_until(const wait_limit& limit) noexcept {
   VERBSPP_TRYV(make_room());
   bool has_work = false;
@@ -61,15 +86,29 @@ result<bool> event_loop::run_until(const wait_limit& limit) noexcept {
   if (!has_work || ++busy_rounds_ == most_busy_rounds) {
     busy_rounds_ = 0;
     const wait_limit none = (wait_limit::time_point::min)();
-    VERBSPP_TRYV(detail::wait_readable(std::span(entries_.get(), count), has_work ? none : until));
+    VERBSPP_TRYV(sleep(count, has_work ? none : until));
   }
   take_due();
   return resume_due();
 }
 
-/// Makes room for the poll entries of all sources.
+/// Sleeps until a descriptor of the `count` sources is ready, a stop was requested, or the limit is
+/// reached.
+result<void> event_loop::sleep(std::size_t count, const wait_limit& limit) noexcept {
+  detail::stop_registration stopping;
+  watch(limit, stopping);
+  pollfd& signal = entries_.get()[count];
+  signal = {.fd = signal_.descriptor, .events = POLLIN, .revents = 0};
+  VERBSPP_TRYV(detail::wait_readable(std::span(entries_.get(), count + 1),
+                                     stopping.is_active() ? limit.deadline() : limit));
+  // The tokens are read after this, so no request is lost.
+  if (signal.revents != 0) detail::lower(signal_.descriptor);
+  return success();
+}
+
+/// Makes room for the poll entries of all sources, and the one of the signal.
 result<void> event_loop::make_room() noexcept {
-  std::size_t count = 0;
+  std::size_t count = 1;
   for (const detail::list_links* next = waiting_.next; next != &waiting_; next = next->next)
     ++count;
   if (count <= room_) return success();
@@ -87,7 +126,9 @@ void event_loop::take_due() noexcept {
   for (detail::list_links* next = waiting_.next; next != &waiting_; ++entry) {
     detail::waiting_source& each = of(next);
     next = next->next;
-    if (!each.is_due_ && entry->revents == 0 && each.deadline() > now) continue;
+    if (!each.is_due_ && entry->revents == 0 && each.deadline() > now &&
+        !each.limit_.stop_requested())
+      continue;
     each.unlink();
     each.link_before(due_);
   }
@@ -102,10 +143,12 @@ bool event_loop::resume_due() noexcept {
     detail::waiting_source& first = of(due_.next);
     first.unlink();
     was_one = true;
-    if (first.look_(first))
+    if (first.look_(first)) {
+      first.stopping_.end();
       first.waiting_.resume();
-    else
+    } else {
       first.link_before(waiting_);
+    }
   }
   return was_one;
 }

@@ -3,12 +3,14 @@
 
 #include "../catch.hpp"
 #include "../eager.hpp"
+#include "../stopping.hpp"
 #include "outcomes.hpp"
 #include <verbspp/base/event_loop.hpp>
 
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <array>
 #include <chrono>
 #include <optional>
 #include <stop_token>
@@ -17,8 +19,10 @@
 
 using namespace verbspp;
 using namespace std::chrono_literals;
+using verbspp::test::counting_source;
 using verbspp::test::eager;
 using verbspp::test::refused;
+using verbspp::test::stop_a_sleep;
 
 namespace {
 
@@ -77,6 +81,15 @@ routine ready(event_loop& loop, numbers& source) {
   co_return 1;
 }
 
+/// A stop token with a large callback.
+struct large_token : counting_source::token {
+  template <class Function>
+  struct callback_type : counting_source::token::callback_type<Function> {
+    using counting_source::token::callback_type<Function>::callback_type;
+    std::array<char, 1000> filling{};
+  };
+};
+
 /// Runs one round, which sleeps no longer than `limit`. \returns true if a coroutine was due
 bool run(event_loop& loop, wait_limit limit = 10s) { return loop.run_once(limit).value(); }
 
@@ -102,7 +115,7 @@ TEST_CASE("an event loop resumes the coroutines whose sources have work") {
   CHECK_FALSE(run(loop, 0s));
 }
 
-TEST_CASE("a stop token of a waiting coroutine does not end a round before its limit") {
+TEST_CASE("an event loop does not wake up to poll a stop token") {
   event_loop loop;
   numbers source;
   const std::stop_source stop;
@@ -110,9 +123,89 @@ TEST_CASE("a stop token of a waiting coroutine does not end a round before its l
   const auto start = clock::now();
   CHECK_FALSE(run(loop, 50ms));
   CHECK(clock::now() - start >= 50ms);
+  CHECK(source.asked == 1);
   source.put(1);
   CHECK(run(loop));
   CHECK(waiting.get().value() == 1);
+}
+
+TEST_CASE("a stop request of a waiting coroutine wakes an event loop") {
+  CHECK(stop_a_sleep([](const wait_limit& until) {
+          event_loop loop;
+          numbers source;
+          routine waiting = next_of(loop, source, until);
+          return run(loop, wait_limit::forever()) && source.asked == 1 &&
+                 waiting.get().error() == error_kind::cancelled;
+        }).is_as_promised());
+}
+
+TEST_CASE("a stop request for a round wakes an event loop with many sources") {
+  CHECK(stop_a_sleep([](const wait_limit& until) {
+          event_loop loop;
+          numbers source;
+          std::vector<routine> all;
+          for (int i = 0; i < 20; ++i) all.push_back(ready(loop, source));
+          return !run(loop, until) && source.asked == 20;
+        }).is_as_promised());
+}
+
+TEST_CASE("a stop request of a coroutine that no longer waits does not end a round") {
+  event_loop loop;
+  numbers source;
+  std::stop_source stop;
+  const routine other = ready(loop, source);
+  std::optional<routine> destroyed(next_of(loop, source, stop.get_token()));
+  stop.request_stop();
+  destroyed.reset();
+  const auto end = clock::now() + 20ms;
+  CHECK_FALSE(run(loop, end));
+  CHECK(clock::now() >= end);
+  CHECK_FALSE(other.is_done());
+}
+
+TEST_CASE("a coroutine keeps a callback registered only while it waits in an event loop") {
+  std::optional<event_loop> loop(std::in_place);
+  numbers source;
+  counting_source stop;
+  const wait_limit until(stop.get_token());
+  {
+    const routine destroyed = next_of(*loop, source, until);
+    CHECK(stop.callbacks() == 1);
+  }
+  CHECK(stop.callbacks() == 0);
+  bool was_registered = true;
+  const routine resumed = [](event_loop& in, numbers& from, const counting_source& registered,
+                             wait_limit limit, bool& is_registered) -> routine {
+    auto awaited = in.async_until(
+        from, [](numbers& of) { return of.take() ? std::optional(result<int>(1)) : std::nullopt; },
+        limit);
+    VERBSPP_CO_TRYV(co_await awaited);
+    is_registered = registered.callbacks() != 0;
+    co_return 1;
+  }(*loop, source, stop, until, was_registered);
+  CHECK(stop.callbacks() == 1);
+  source.put(1);
+  CHECK(run(*loop));
+  CHECK(resumed.is_done());
+  CHECK_FALSE(was_registered);
+  const routine outlives = next_of(*loop, source, until);
+  CHECK(stop.callbacks() == 1);
+  loop.reset();
+  CHECK(stop.callbacks() == 0);
+  stop.request_stop();
+  CHECK_FALSE(outlives.is_done());
+}
+
+TEST_CASE("an event loop polls a stop token whose callback is too large to be stored") {
+  event_loop loop;
+  numbers source;
+  counting_source stop;
+  routine waiting = next_of(loop, source, wait_limit(large_token{stop.get_token()}));
+  CHECK(stop.begun() == 0);
+  stop.request_stop();
+  CHECK(run(loop, wait_limit::forever()));
+  CHECK(waiting.get().error() == error_kind::cancelled);
+  CHECK_FALSE(run(loop, wait_limit(large_token{stop.get_token()})));
 }
 
 TEST_CASE("a coroutine that waits for work is not suspended if work is available") {

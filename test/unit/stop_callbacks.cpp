@@ -4,8 +4,10 @@
 /// callbacks, which are polled instead.
 
 #include "../catch.hpp"
+#include "../eager.hpp"
 #include "../sanitized.hpp"
 #include "../stopping.hpp"
+#include <verbspp/base/event_loop.hpp>
 #include <verbspp/exchange/tcp.hpp>
 
 #include <base/wait_notified.hpp>
@@ -18,6 +20,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <thread>
@@ -53,6 +56,20 @@ struct allocating_token {
 /// Waits for a client, although none connects. \returns true if the wait was cancelled
 [[nodiscard]] bool is_cancelled(const tcp_listener& listener, const wait_limit& until) {
   return listener.accept(until).error() == error_kind::cancelled;
+}
+
+/// An event source that never has work.
+struct silent_source {
+  [[nodiscard]] static int file_descriptor() noexcept { return -1; }
+  [[nodiscard]] static result<bool> request_notification() noexcept { return false; }
+  [[nodiscard]] static wait_limit::time_point deadline() noexcept {
+    return (wait_limit::time_point::max)();
+  }
+};
+using routine = eager<result<void>>;
+[[nodiscard]] routine never_ready(event_loop& loop, silent_source& source, wait_limit limit) {
+  co_return co_await loop.async_until(
+      source, [](silent_source&) { return std::optional<result<void>>(); }, limit);
 }
 
 /// Requests a stop at many different times during a wait. `wait` must return true if it ended as
@@ -201,6 +218,28 @@ TEST_CASE("a stop request during a wait on a condition variable is never lost") 
     std::unique_lock held(lock);
     return !detail::wait_notified(changed, held, until, []() noexcept { return false; }) &&
            held.owns_lock();
+  }));
+}
+
+TEST_CASE("a stop request of a coroutine in an event loop is never lost") {
+  event_loop loop;
+  silent_source source;
+  CHECK(is_always_stopped([&](const wait_limit& until) {
+    routine waiting = never_ready(loop, source, until);
+    while (!waiting.is_done()) static_cast<void>(loop.run_once(until.deadline()));
+    return waiting.get().error() == error_kind::cancelled;
+  }));
+}
+
+TEST_CASE("a stop may be requested while a waiting coroutine or its event loop is destroyed") {
+  silent_source source;
+  bool is_loop_first = false;
+  CHECK(is_always_stopped([&](const wait_limit& until) {
+    std::optional<event_loop> loop(std::in_place);
+    const routine waiting = never_ready(*loop, source, until);
+    is_loop_first = !is_loop_first;
+    if (is_loop_first) loop.reset();
+    return true;
   }));
 }
 

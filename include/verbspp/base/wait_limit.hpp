@@ -32,6 +32,8 @@ struct stop_token_operations {
   /// Sleeps while a callback that wakes the thread is registered. The pointer is null for a token
   /// without callbacks.
   void (*sleep)(const void* token, stoppable_sleep& asleep) noexcept;
+  /// Begins a registration. The pointer is null for a token without callbacks.
+  void (*watch)(const void* token, stop_registration& by, stoppable_sleep& asleep) noexcept;
 };
 
 template <class Token>
@@ -45,6 +47,13 @@ inline constexpr decltype(stop_token_operations::sleep) sleep_of_stop_token = nu
 template <TokenWithCallbacks Token>
 inline constexpr decltype(stop_token_operations::sleep) sleep_of_stop_token<Token> =
     &sleep_with_callback<Token>;
+template <class Token>
+inline constexpr decltype(stop_token_operations::watch) watch_of_stop_token = nullptr;
+template <TokenWithCallbacks Token>
+inline constexpr decltype(stop_token_operations::watch) watch_of_stop_token<Token> =
+    [](const void* token, stop_registration& by, stoppable_sleep& asleep) noexcept {
+      by.begin(*std::launder(static_cast<const Token*>(token)), asleep);
+    };
 
 template <class Token>
 inline constexpr stop_token_operations operations_of_stop_token = {
@@ -57,6 +66,7 @@ inline constexpr stop_token_operations operations_of_stop_token = {
         },
     .destroy = [](void* token) noexcept { std::launder(static_cast<Token*>(token))->~Token(); },
     .sleep = sleep_of_stop_token<Token>,
+    .watch = watch_of_stop_token<Token>,
 };
 
 }  // namespace detail
@@ -78,12 +88,13 @@ inline constexpr stop_token_operations operations_of_stop_token = {
 /// A sleeping wait ends at its deadline, or at a stop request. The request wakes the thread at once
 /// if the token has callbacks: `std::stop_token`, and each type with a `callback_type<Function>`,
 /// which the tokens of sender environments have. The callback is registered only while the thread
-/// sleeps. If the thread sleeps on file descriptors, the callback writes to an eventfd, which the
-/// thread opens at its first such sleep and closes when it exits. A token that has only
+/// sleeps, or while the coroutine waits in an `event_loop`. If the thread sleeps on file
+/// descriptors, the callback writes to an eventfd. The thread opens it at its first such sleep, and
+/// closes it when it exits; an `event_loop` has an eventfd of its own. A token that has only
 /// `stop_requested()` is polled, and the wait ends within 20 ms of the request. A token is also
-/// polled if constructing its callback may throw an exception, or if the process has no file
-/// descriptor left for the eventfd. An `event_loop` polls the tokens of its coroutines, and the
-/// token of `run_once` if more than five coroutines wait.
+/// polled if constructing its callback may throw an exception, if the process has no file
+/// descriptor left for the eventfd, or if a coroutine waits in an `event_loop` and the callback is
+/// larger than eight pointers.
 ///
 /// A duration begins when the limit is constructed from it. The limit stores the token by value.
 /// The token's type must have a `stop_requested()`, a size of at most two pointers, and the
@@ -177,6 +188,12 @@ class wait_limit {
   /// wakes the thread.
   /// \pre `has_callbacks()`
   void sleep(detail::stoppable_sleep& asleep) const noexcept { stop_->sleep(token_, asleep); }
+  /// Used by the library only: registers a callback until the registration ends. A stop request
+  /// then calls `asleep.wake`.
+  /// \pre `has_callbacks()`
+  void watch(detail::stop_registration& by, detail::stoppable_sleep& asleep) const noexcept {
+    stop_->watch(token_, by, asleep);
+  }
 
   /// Returns the error for an operation that did not finish by this limit: `cancelled` if a stop
   /// was requested, otherwise `timed_out`. Both strings must live as long as the program.

@@ -3,7 +3,10 @@
 /// The callbacks with which a stop request wakes a sleeping thread.
 #pragma once
 
+#include <cstddef>
+#include <new>
 #include <type_traits>
+#include <utility>
 #include <version>
 
 // Including <stop_token> would increase the compile time of a program by a quarter, so this
@@ -63,5 +66,35 @@ concept TokenWithCallbacks =
     requires { typename callback_of_token<Token>::type; } &&
     std::is_nothrow_constructible_v<typename callback_of_token<Token>::type, const Token&,
                                     wake_sleeper>;
+
+/// Keeps a callback registered with a token of any type, without an allocation.
+class stop_registration {
+ public:
+  stop_registration() noexcept = default;
+  stop_registration(const stop_registration&) = delete;
+  stop_registration& operator=(const stop_registration&) = delete;
+  ~stop_registration() { end(); }
+
+  [[nodiscard]] bool is_active() const noexcept { return destroy_ != nullptr; }
+  /// Registers a callback that calls `asleep.wake`. Does nothing if the callback is too large.
+  template <TokenWithCallbacks Token>
+  void begin(const Token& token, stoppable_sleep& asleep) noexcept {
+    using callback = typename callback_of_token<Token>::type;
+    if constexpr (sizeof(callback) <= sizeof place_ && alignof(callback) <= alignof(void*)) {
+      ::new (static_cast<void*>(place_)) callback(token, wake_sleeper(asleep));
+      destroy_ = [](void* place) noexcept {
+        std::launder(static_cast<callback*>(place))->~callback();
+      };
+    }
+  }
+  /// Removes the callback. If it runs on another thread, waits until it has returned.
+  void end() noexcept {
+    if (is_active()) std::exchange(destroy_, nullptr)(place_);
+  }
+
+ private:
+  void (*destroy_)(void* place) noexcept = nullptr;
+  alignas(void*) std::byte place_[8 * sizeof(void*)];
+};
 
 }  // namespace verbspp::detail
