@@ -183,6 +183,7 @@ std::optional<error> first_contact::failure_of(const contact& due, const wait_li
 void first_contact::prepare(group& members, calls& those, const wait_limit& limit) noexcept {
   for (std::size_t i = 0; i < those.results.size(); ++i) {
     peer_result& each = those.results[i];
+    look_at_memory(members, each.peer);
     if (!is_due(members, each.peer)) continue;
     contact& with = contacts_.get()[each.peer];
     with.refusal.reset();
@@ -201,6 +202,7 @@ first_contact::what_is_left first_contact::call(group& members, calls& those,
     if (!those.is_open[i]) continue;
     peer_result& each = those.results[i];
     const contact& with = contacts_.get()[each.peer];
+    look_at_memory(members, each.peer);
     const bool is_still_due = is_due(members, each.peer);
     if (is_still_due) {
       if (const auto failed = failure_of(with, limit, is_late)) each.result = *failed;
@@ -327,7 +329,16 @@ void first_contact::take(group& members, queue_pair_number source,
   if (is_of_these && (says & is_ready_bit) != 0) with.is_other_ready = true;
   // If this end is ready, the other end can become ready as soon as it is notified.
   const bool is_done = before < progress::ready && with.stage == progress::ready;
+  if (is_done && members[from].is_connected()) in_.tell_connected(from, with.connected_to.encode());
   if ((says & wants_answer_bit) != 0 || is_done) say(members, from, false);
+}
+
+void first_contact::look_at_memory(const group& members, std::uint32_t peer) noexcept {
+  if (peer >= size_) return;
+  contact& with = contacts_.get()[peer];
+  if (with.stage == progress::connected &&
+      in_.has_told_connected(peer, mark_of(members[peer].endpoint()).encode()))
+    with.stage = progress::ready;
 }
 
 void first_contact::go_on(group& members, std::uint32_t peer,

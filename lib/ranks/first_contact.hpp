@@ -36,7 +36,9 @@ namespace verbspp::detail {
 /// performs the handshake, and each of its datagrams names the endpoint to which it is connected.
 /// An end is ready when it knows that the other end is connected to it, and its datagrams then
 /// report that as well. A ready end continues to call for a while until the other end is ready as
-/// well, because the other end may poll for datagrams only later.
+/// well, because the other end may poll for datagrams only later. All of these datagrams may be
+/// lost, and the ready end then no longer answers. So it also writes to the other end's memory over
+/// the connection, which retransmits what is lost.
 ///
 /// So it does not matter which end begins, whether both do, or which datagrams are lost or late.
 /// There is one channel at each end, repeated datagrams have no effect, and datagrams of an earlier
@@ -62,6 +64,12 @@ class [[gnu::visibility("hidden")]] first_contact final : public member_connecto
     [[nodiscard]] virtual result<channel> build() noexcept = 0;
     /// Called when that rank is connected at this end.
     virtual void note_connected(std::uint32_t rank) noexcept = 0;
+    /// Writes to that rank, over the connection, that this end is connected to that rank's
+    /// endpoint, which `mark` identifies.
+    virtual void tell_connected(std::uint32_t rank, std::uint64_t mark) noexcept = 0;
+    /// True if that rank has written this about the endpoint of this end.
+    [[nodiscard]] virtual bool has_told_connected(std::uint32_t rank,
+                                                  std::uint64_t mark) const noexcept = 0;
 
    protected:
     ~surroundings() = default;
@@ -111,6 +119,9 @@ class [[gnu::visibility("hidden")]] first_contact final : public member_connecto
     std::uint32_t owner = 0;
     std::uint32_t generation = 0;
     friend bool operator==(const mark&, const mark&) = default;
+    [[nodiscard]] std::uint64_t encode() const noexcept {
+      return std::uint64_t{owner} << 32 | generation;
+    }
   };
   struct contact {
     progress stage = progress::none;
@@ -158,6 +169,8 @@ class [[gnu::visibility("hidden")]] first_contact final : public member_connecto
   /// Creates the channel with `make` for a rank that has called this one.
   [[nodiscard]] result<void> answer(group& members, std::uint32_t peer) noexcept;
   void take(group& members, queue_pair_number source, std::span<const std::byte> datagram) noexcept;
+  /// Notes if the other end has written over the connection that it is connected.
+  void look_at_memory(const group& members, std::uint32_t peer) noexcept;
   /// Performs the handshake with the endpoint that the other end has sent.
   void go_on(group& members, std::uint32_t peer, const struct endpoint& remote) noexcept;
   /// Returns the errno with which this end refuses a connection; empty if it does not refuse.

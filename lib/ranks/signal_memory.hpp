@@ -38,12 +38,14 @@ enum class signal_word : std::uint8_t {
   taken_by,
   farewell_from,        // for steps with even counts
   other_farewell_from,  // for steps with odd counts
+  connected_from,
   // The sources of writes to other ranks, and finally the memory for the counts read from them.
   signal_to,
   number_to,
   taken_to,
   farewell_to,
   other_farewell_to,
+  connected_to,
   answer_of,
   count,
 };

@@ -122,6 +122,13 @@ void signals::set_channel_to(std::uint32_t rank, const channel& connected) noexc
   other(rank).connected = ends_of(connected);
 }
 
+void signals::tell_connected(group& peers, std::uint32_t rank, std::uint64_t mark) noexcept {
+  if (const place* const theirs = place_at(peers, rank); theirs != nullptr)
+    static_cast<void>(write_unwaited(peers[rank], *theirs,
+                                     layout_.at(signal_word::connected_to, rank),
+                                     layout_.at(signal_word::connected_from, rank_), mark));
+}
+
 std::optional<farewell> signals::farewell_of(std::uint32_t rank,
                                              const peer_list& ranks) const noexcept {
   const std::uint64_t joined = other(rank).counts.joined;
@@ -145,6 +152,17 @@ bool signals::has_gone_on(std::uint32_t rank) const noexcept {
   return is_later(joined) || is_later(joined + 1);
 }
 
+kept_pending signals::write_unwaited(const channel& with, const place& theirs, std::size_t from,
+                                     std::size_t into, std::uint64_t value) noexcept {
+  show(data() + from, value);
+  const auto elements = memory_->gather(from, sizeof value);
+  const auto remote = theirs.slice(into, sizeof value);
+  if (!elements.has_value() || !remote.has_value()) return {};
+  return post_unwaited(
+      with, write_operation{.elements = elements.assume_value(), .remote = remote.assume_value()},
+      memory_->keep());
+}
+
 void signals::tell(group& peers, const peer_list& ranks, const farewell& why,
                    const step_limits& limits) noexcept {
   std::size_t open = 0;
@@ -156,15 +174,9 @@ void signals::tell(group& peers, const peer_list& ranks, const farewell& why,
         theirs == nullptr || farewell_of(rank, ranks))
       continue;
     const std::uint64_t joined = other(rank).counts.joined;
-    const std::size_t from = layout_.farewell_to(rank, joined);
-    show(data() + from, why.encode(joined));
-    const auto elements = memory_->gather(from, sizeof(std::uint64_t));
-    const auto into = theirs->slice(layout_.farewell_from(rank_, joined), sizeof(std::uint64_t));
-    if (!elements.has_value() || !into.has_value()) continue;
-    unwaited_.get()[open] = post_unwaited(
-        peers[rank],
-        write_operation{.elements = elements.assume_value(), .remote = into.assume_value()},
-        memory_->keep());
+    unwaited_.get()[open] =
+        write_unwaited(peers[rank], *theirs, layout_.farewell_to(rank, joined),
+                       layout_.farewell_from(rank_, joined), why.encode(joined));
     if (unwaited_.get()[open].has_request()) ++open;
   }
   const std::span<kept_pending> left(unwaited_.get(), open);

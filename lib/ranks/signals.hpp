@@ -57,6 +57,12 @@ class [[gnu::visibility("hidden")]] signals {
   /// Stores the ends of the channel that the world uses for that rank. If the program replaces this
   /// channel, or connects it to a different peer, the world stops writing to that rank.
   void set_channel_to(std::uint32_t rank, const channel& connected) noexcept;
+  /// Writes to that rank that this rank is connected to that rank's endpoint, which `mark`
+  /// identifies. The other function returns true if that rank has written this to this rank.
+  void tell_connected(group& peers, std::uint32_t rank, std::uint64_t mark) noexcept;
+  [[nodiscard]] bool has_told_connected(std::uint32_t rank, std::uint64_t mark) const noexcept {
+    return look(data() + layout_.at(signal_word::connected_from, rank)) == mark;
+  }
 
   [[nodiscard]] signal_counts::encoded counts_with(std::uint32_t rank) const noexcept {
     return other(rank).counts.encode(all_gathers_);
@@ -139,6 +145,11 @@ class [[gnu::visibility("hidden")]] signals {
                                        const wait_limit& limit, Function function);
   void tell(group& peers, const peer_list& ranks, const farewell& why,
             const step_limits& limits) noexcept;
+  /// Writes a value to a word of that rank, from a word of this rank. \returns a handle that refers
+  /// to no request if the request could not be posted
+  [[nodiscard]] kept_pending write_unwaited(const channel& with, const place& theirs,
+                                            std::size_t from, std::size_t into,
+                                            std::uint64_t value) noexcept;
   /// Notifies the other ranks that this rank cannot do its part.
   void tell_own(group& peers, const peer_list& ranks, error_kind kind,
                 const step_limits& limits) noexcept {

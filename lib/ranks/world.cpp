@@ -219,6 +219,13 @@ class [[gnu::visibility("hidden")]] world::state final
   void note_connected(std::uint32_t other) noexcept override {
     signals.set_channel_to(other, peers[other]);
   }
+  void tell_connected(std::uint32_t other, std::uint64_t mark) noexcept override {
+    signals.tell_connected(peers, other, mark);
+  }
+  [[nodiscard]] bool has_told_connected(std::uint32_t other,
+                                        std::uint64_t mark) const noexcept override {
+    return signals.has_told_connected(other, mark);
+  }
 };
 
 world::world(detail::owned<state> made) noexcept : state_(std::move(made)) {}

@@ -17,6 +17,7 @@
 #include <functional>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -94,6 +95,26 @@ struct slow_bootstrap {
       }
       if (!noted->next) noted->next = clock::now();
     }
+    return of.get(from, key, into, limit);
+  }
+};
+
+/// A bootstrap that notes the number of the queue pair at which a rank receives datagrams.
+struct noting_bootstrap {
+  local_bootstrap of;
+  std::uint32_t* noted;
+  [[nodiscard]] std::uint32_t rank() const { return of.rank(); }
+  [[nodiscard]] std::uint32_t size() const { return of.size(); }
+  result<void> put(std::string_view key, std::span<const std::byte> value) {
+    constexpr std::size_t behind_memory = remote_memory<access::remote_write>::encoded_size;
+    if (key.starts_with("verbspp.rank."))
+      *noted = must(endpoint::decode(value.subspan(behind_memory, endpoint::encoded_size)))
+                   .number.value();
+    return of.put(key, value);
+  }
+  group_result<void> fence(const wait_limit& limit) { return of.fence(limit); }
+  result<std::size_t> get(std::uint32_t from, std::string_view key, std::span<std::byte> into,
+                          const wait_limit& limit) {
     return of.get(from, key, into, limit);
   }
 };
@@ -471,6 +492,30 @@ TEST_CASE("ranks connect over a network that loses and duplicates and reorders d
     const bool has_struck = struck(each) > 0 && struck(each) != ~0ULL;
     CHECK(has_struck);
   }
+}
+
+TEST_CASE("a rank that no longer answers can be used even if its last datagrams were lost") {
+  const testbed bed;
+  std::vector<local_bootstrap> launched = local_bootstrap::create(2);
+  std::array<std::uint32_t, 2> numbers{};
+  std::array<std::optional<world>, 2> ranks{};
+  on_threads(2, [&](std::uint32_t rank) {
+    ranks[rank].emplace(
+        must(world::join_lazily(noting_bootstrap{std::move(launched[rank]), &numbers[rank]},
+                                bed.domain.build_channel(), patience)));
+  });
+  // Rank 0 receives only the first datagram of rank 1, and so is not told that rank 1 is connected.
+  const std::string fault = "packet@" + std::to_string(numbers[0]) + ":2+=lost";
+  const failing_device bad(fault.c_str());
+  std::atomic<bool> has_left{false};
+  on_threads(2, [&](std::uint32_t rank) {
+    world& mine = *ranks[rank];
+    if (rank == 0)
+      while (!has_left) mine.serve();
+    const auto gathered = mine.gather(rank, 0, patience);
+    has_left = true;
+    require(gathered.has_value(), "the gather failed");
+  });
 }
 
 /// A stop token for `mend`, which requests a stop once the channel to the given rank has been
