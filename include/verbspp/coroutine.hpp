@@ -8,6 +8,7 @@
 #include <verbspp/base/event_loop.hpp>
 #include <verbspp/channel.hpp>
 #include <verbspp/channel/async_scope.hpp>
+#include <verbspp/channel/detail/awaited_lease.hpp>
 #include <verbspp/channel/detail/awaited_message.hpp>
 #include <verbspp/channel/detail/awaited_revocation.hpp>
 #include <verbspp/channel/detail/awaited_work.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "channel/inbox_state.hpp"
 #include <verbspp/channel/async_scope.hpp>
+#include <verbspp/channel/detail/awaited_lease.hpp>
 #include <verbspp/channel/detail/awaited_message.hpp>
 #include <verbspp/channel/detail/awaited_revocation.hpp>
 #include <verbspp/channel/detail/awaited_work.hpp>
@@ -76,6 +77,41 @@ result<void> awaited_revocation::await_resume() noexcept {
   const std::optional<error> root = core_->root_of_failure();
   const result<void> done = lease_.revoke(call_limit::of_channel());
   return done.has_value() && root ? result<void>(*root) : done;
+}
+
+bool awaited_grant::await_suspend(std::coroutine_handle<> waiting) noexcept {
+  waiting_ = waiting;
+  const bool needs_room = request_.assume_value().by == lease_by::window;
+  if (!needs_room || (core_.sends().need_not_wait() && !core_.has_delayed())) return post();
+  core_.note_delayed(1);
+  core_.continue_when(*this);
+  return true;
+}
+
+void awaited_grant::proceed(continuation& self) noexcept {
+  auto& mine = static_cast<awaited_grant&>(self);
+  if (!mine.granted_) {
+    mine.core_.note_delayed(-1);
+    if (!mine.has_expired() && mine.post()) return;
+  }
+  mine.waiting_.resume();
+}
+
+bool awaited_grant::post() noexcept {
+  const call_limit until =
+      has_limit() && !is_default() ? call_limit::from(&limit()) : call_limit::of_channel();
+  granted_.emplace(lease_owner::grant(core_, request_.assume_value(), false, until, memory_));
+  return granted_->has_value() && granted_->assume_value().grant_and_then(*this);
+}
+
+result<lease_owner> awaited_grant::take() noexcept {
+  if (request_.has_error()) return request_.assume_error();
+  if (!granted_) return channel_core::ended_before(limit());
+  if (granted_->has_error()) return granted_->assume_error();
+  const std::optional<error> root = has_expired() ? core_.root_of_failure() : std::nullopt;
+  const result<void> done = granted_->assume_value().granted(core_);
+  if (done.has_error()) return root ? *root : done.assume_error();
+  return std::move(*granted_);
 }
 
 void awaited_scope::proceed(continuation& self) noexcept {

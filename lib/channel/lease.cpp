@@ -404,6 +404,19 @@ result<void> lease_owner::revoke(call_limit limit) noexcept {
   return ended ? result<void>(*ended) : outcome;
 }
 
+bool lease_owner::grant_and_then(continuation& next) noexcept {
+  return record_->granted.by == lease_by::window && record_->core != nullptr &&
+         record_->core->continue_with(record_->bind, next);
+}
+
+result<void> lease_owner::granted(channel_core& core) noexcept {
+  if (record_->granted.by != lease_by::window) return success();
+  pending<> binding(&core, record_->bind);
+  const auto bound = binding.wait(call_limit::of_channel());
+  if (!bound.has_value()) return error(bound.assume_error());
+  return success();
+}
+
 channel_core* lease_owner::polled() noexcept {
   if (record_ == nullptr || record_->core == nullptr) return nullptr;
   // Checks first whether the peer has already invalidated the key.

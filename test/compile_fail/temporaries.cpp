@@ -4,6 +4,7 @@
 
 #include <verbspp/base/result.hpp>
 #include <verbspp/channel.hpp>
+#include <verbspp/coroutine.hpp>
 #include <verbspp/device/context.hpp>
 #include <verbspp/exchange.hpp>
 #include <verbspp/memory/buffer_part.hpp>
@@ -108,6 +109,16 @@ using leased_region = memory_region<access::local_write | access::window_bind>;
 
 BAD(leased_region) GOOD(const leased_region&) memory();
 void grant(channel& to) { static_cast<void>(to.lease<access::remote_write>(memory(), 0, 64)); }
+
+// case: awaited_lease_of_temporary_region
+// expect: a lease refers to its region, which must outlive it: store the region in
+// expect: a variable, and pass it without std::move
+using leased_region = memory_region<access::local_write | access::window_bind>;
+
+BAD(leased_region) GOOD(const leased_region&) memory();
+void grant(channel& to) {
+  static_cast<void>(to.async_lease<access::remote_write>(memory(), 0, 64));
+}
 
 // case: meeting_at_a_temporary_listener
 // expect: a meeting uses its listener until the meeting is done, but this listener is a temporary

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Coroutines that await the revocation of a lease.
+// Coroutines that await a lease, or its revocation.
 
 #include "../eager.hpp"
 #include "leases.hpp"
@@ -21,6 +21,23 @@ using whole_lease = lease<both_ways, whole_buffer>;
 /// Awaits the revocation of a lease. The caller keeps the lease.
 routine revoke(lease<both_ways>& granted, wait_limit limit = patience) {
   VERBSPP_CO_TRYV(co_await granted.async_revoke(limit));
+  co_return success();
+}
+
+/// Awaits a lease, and passes it to the caller.
+template <lease_by By = lease_by::window>
+routine grant(channel& from, const leased_memory& memory, std::optional<lease<both_ways>>& into,
+              wait_limit limit = patience) {
+  VERBSPP_CO_TRY(granted, co_await from.async_lease<both_ways, By>(memory.region(), 0, 64, limit));
+  into.emplace(std::move(granted));
+  co_return success();
+}
+/// The same for a lease that owns its memory.
+template <lease_by By = lease_by::window>
+routine grant_whole(channel& from, whole_buffer& memory, std::optional<whole_lease>& into,
+                    wait_limit limit = patience) {
+  VERBSPP_CO_TRY(granted, co_await from.async_lease<both_ways, By>(std::move(memory), limit));
+  into.emplace(std::move(granted));
   co_return success();
 }
 
@@ -74,6 +91,166 @@ struct full_queue {
 };
 
 }  // namespace
+
+TEST_CASE("a coroutine awaits each kind of lease") {
+  for_each_way([]<lease_by By>(lease_bed& bed) {
+    leased_memory memory(bed.domain, 64);
+    std::optional<lease<both_ways>> granted;
+    routine granting = grant<By>(bed.owner, memory, granted);
+    must(run(granting, bed.owner));
+    CHECK(bed.owner.outstanding() == 0);
+    const auto far = must(granted->remote());
+    must(write(bed.peer, buffer<>(bed.domain, 64), far));
+    must(granted->revoke());
+    check_closed(bed.peer, bed.domain, memory, far);
+  });
+}
+
+TEST_CASE("awaited leases own or share their memory") {
+  for_each_way([]<lease_by By>(lease_bed& bed) {
+    auto memory = must(whole_buffer::allocate(bed.domain, 64));
+    const std::byte* const first = memory.data();
+    std::optional<whole_lease> owning;
+    routine granting = grant_whole<By>(bed.owner, memory, owning);
+    must(run(granting, bed.owner));
+    CHECK(owning->memory().data() == first);
+    must(write(bed.peer, buffer<>(bed.domain, 64), must(owning->remote())));
+    auto returned = std::move(*owning).revoke();
+    must(returned.result);
+
+    if (!bed.owner.is_connected()) bed.connect();
+    const auto shared = must(std::move(returned.memory).share());
+    std::optional<lease<both_ways>> sharing;
+    const auto share = [&]() -> routine {
+      VERBSPP_CO_TRY(granted, co_await bed.owner.async_lease<both_ways, By>(shared));
+      sharing.emplace(std::move(granted));
+      co_return success();
+    };
+    routine again = share();
+    must(run(again, bed.owner));
+    CHECK(must(sharing->remote()).length() == 64);
+  });
+}
+
+TEST_CASE_METHOD(memory_for_windows, "a coroutine awaits a lease of a window part") {
+  const auto part = must(memory.region().window_part<both_ways>(0, 64));
+  bool is_open = false;
+  const auto use = [&]() -> routine {
+    VERBSPP_CO_TRY(granted, co_await bed.owner.async_lease(part));
+    is_open = granted.is_open();
+    co_return success();
+  };
+  routine using_it = use();
+  must(run(using_it, bed.owner));
+  CHECK(is_open);
+}
+
+TEST_CASE("an awaited lease that is refused leaves the memory to the caller") {
+  const lease_bed bed;
+  channel_pair ends = connect_channels(bed.domain.build_channel().access(access::remote_read));
+  auto memory = must(whole_buffer::allocate(bed.domain, 64));
+  const std::byte* const first = memory.data();
+  std::optional<whole_lease> none;
+  routine granting = grant_whole<lease_by::registration>(ends.left, memory, none);
+  REQUIRE(granting.is_done());
+  CHECK(failure_of(granting.get()) == error_kind::permission);
+  CHECK(memory.data() == first);
+  const leased_memory region(bed.domain, 32);
+  std::optional<lease<both_ways>> neither;
+  routine too_long = grant<lease_by::registration>(ends.left, region, neither);
+  REQUIRE(too_long.is_done());
+  CHECK(failure_of(too_long.get()) == error_kind::invalid_input);
+}
+
+TEST_CASE_METHOD(full_queue, "an awaited lease waits for room in the send queue") {
+  std::optional<lease<both_ways>> second;
+  std::optional<routine> granting(grant(bed.owner, memory, second));
+  CHECK_FALSE(granting->is_done());
+  CHECK(bed.owner.outstanding() == 2);
+  SECTION("and is granted then") {
+    release();
+    must(run(*granting, bed.owner));
+    must(write(bed.peer, buffer<>(bed.domain, 64), must(second->remote())));
+  }
+  SECTION("and posts nothing if the coroutine is destroyed") {
+    granting.reset();
+    release();
+    received.push_back(must(bed.peer.post_receive({.elements = inbox.scatter()})));
+    const auto next = bed.owner.async_send({});
+    CHECK(bed.owner.outstanding() == 1);
+  }
+  CHECK(bed.owner.is_connected());
+}
+
+TEST_CASE_METHOD(full_queue, "an awaited lease that gets no room in time is not granted") {
+  std::optional<lease<both_ways>> none;
+  std::stop_source source;
+  const bool by_stop = GENERATE(false, true);
+  routine granting = by_stop ? grant(bed.owner, memory, none, source.get_token())
+                             : grant(bed.owner, memory, none, short_limit);
+  source.request_stop();
+  CHECK(failure_of(run(granting, bed.owner)) ==
+        (by_stop ? error_kind::cancelled : error_kind::timed_out));
+  CHECK(bed.owner.is_connected());
+  CHECK(bed.owner.outstanding() == 2);
+  release();
+}
+
+TEST_CASE_METHOD(memory_for_windows, "the limit of an awaited lease breaks the channel") {
+  const buffer<> message(bed.domain, 8);
+  auto whole = must(whole_buffer::allocate(bed.domain, 64));
+  const std::byte* const first = whole.data();
+  auto blocking = block(bed.owner, message);
+  std::optional<whole_lease> none;
+  routine granting = grant_whole(bed.owner, whole, none, short_limit);
+  if (granting.is_done()) SKIP("the device binds windows before earlier requests have completed");
+  CHECK(failure_of(run(granting, bed.owner)) == error_kind::timed_out);
+  CHECK(bed.owner.state() == channel_state::broken);
+  CHECK(whole.data() == first);
+  static_cast<void>(failure_of(blocking.wait(short_limit)));
+}
+
+TEST_CASE_METHOD(memory_for_windows,
+                 "a lease that is being granted is revoked when its coroutine is destroyed") {
+  const buffer<> message(bed.domain, 8);
+  buffer<> inbox(bed.domain, 8);
+  auto whole = must(whole_buffer::allocate(bed.domain, 64));
+  const std::byte* const first = whole.data();
+  auto blocking = block(bed.owner, message);
+  std::optional<whole_lease> none;
+  {
+    const routine granting = grant_whole(bed.owner, whole, none);
+    if (granting.is_done()) SKIP("the device binds windows before earlier requests have completed");
+    CHECK(bed.owner.outstanding() == 2);
+    SECTION("while the requests before it finish") {
+      must(bed.peer.receive({.elements = inbox.scatter()}, patience));
+    }
+    SECTION("while a request before it does not finish") {}
+  }
+  CHECK(bed.owner.outstanding() == 0);
+  CHECK(whole.data() == first);
+  static_cast<void>(blocking.wait(short_limit));
+}
+
+TEST_CASE_METHOD(memory_for_windows, "the end of a connection ends awaited leases") {
+  const buffer<> message(bed.domain, 8);
+  auto whole = must(whole_buffer::allocate(bed.domain, 64));
+  const std::byte* const first = whole.data();
+  auto blocking = block(bed.owner, message);
+  std::optional<whole_lease> none;
+  routine granting = grant_whole(bed.owner, whole, none);
+  if (granting.is_done()) SKIP("the device binds windows before earlier requests have completed");
+  SECTION("by closing the channel") { must(bed.owner.close()); }
+  SECTION("by renewing the channel") { must(bed.owner.renew()); }
+  SECTION("by destroying the channel") { bed.owner = channel(); }
+  SECTION("by a failure") {
+    static_cast<void>(failure_of(blocking.wait(short_limit)));
+    bed.owner.poll();
+  }
+  REQUIRE(granting.is_done());
+  CHECK(granting.get().has_error());
+  CHECK(whole.data() == first);
+}
 
 TEST_CASE("a coroutine awaits the revocation of each kind of lease") {
   for_each_way([]<lease_by By>(lease_bed& bed) {
@@ -273,6 +450,22 @@ TEST_CASE_METHOD(memory_for_windows, "a sender revokes a lease") {
       },
       "both senders");
   CHECK(bed.owner.is_connected());
+}
+
+TEST_CASE_METHOD(memory_for_windows, "a sender grants a lease") {
+  struct receiver {
+    std::optional<lease<both_ways>>* granted;
+    void set_value(lease<both_ways>&& made) && noexcept { granted->emplace(std::move(made)); }
+    void set_error(const error& /*failed*/) && noexcept {}
+    void set_stopped() && noexcept {}
+  };
+  std::optional<lease<both_ways>> granted;
+  auto granting = as_sender([&] {
+                    return bed.owner.async_lease<both_ways>(memory.region(), 0, 64);
+                  }).connect(receiver{&granted});
+  granting.start();
+  wait_until([&] { return (bed.owner.poll(), granted.has_value()); }, "the sender");
+  must(write(bed.peer, buffer<>(bed.domain, 64), must(granted->remote())));
 }
 
 }  // namespace verbspp::test::leases

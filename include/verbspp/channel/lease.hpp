@@ -101,6 +101,14 @@ template <class Memory>
 class awaited_return;
 struct lease_record;
 
+/// A lease that a coroutine awaits. The specializations for all arguments are in awaited_lease.hpp,
+/// so this definition is used only if that header is missing.
+template <class Lease, class Memory>
+class awaited_lease {
+  static_assert(sizeof(Lease) == 0,
+                "to await calls in coroutines, #include <verbspp/coroutine.hpp>");
+};
+
 /// The memory to be leased, and the rights.
 struct lease_request {
   /// The registration of the memory. Null, as `memory` is then, if the registration no longer
@@ -140,6 +148,12 @@ class lease_owner {
   ~lease_owner() { static_cast<void>(drop()); }
 
   void swap(lease_owner& other) noexcept { std::swap(record_, other.record_); }
+  /// Adds the continuation to the request that grants the lease. `granted` then returns the result
+  /// of that request.
+  /// \returns false, without adding the continuation, if no request is in flight
+  /// \pre has_lease()
+  [[nodiscard]] bool grant_and_then(continuation& next) noexcept;
+  [[nodiscard]] result<void> granted(channel_core& core) noexcept;
   [[nodiscard]] result<void> revoke(call_limit limit) noexcept;
   /// The channel that has to be polled until a request has revoked the lease; null if `revoke` does
   /// not wait for a request.
@@ -404,6 +418,12 @@ class [[nodiscard]] VERBSPP_CONSUMABLE lease : public detail::lease_base<Rights>
 /// device then refuses the lease, the connection breaks. Memory that is moved into a lease stays
 /// with the caller if the lease is not granted.
 ///
+/// `async_lease` is `lease` for coroutines; include `<verbspp/coroutine.hpp>`. `channel::poll`
+/// resumes the coroutine when the peer has access. If the queue is full, the lease waits for room;
+/// if it gets none before the limit, the channel is not affected. If the coroutine is destroyed
+/// during the wait, the lease is revoked as by its destructor. Await the call in the expression
+/// that makes it: it refers to its arguments.
+///
 /// `Channel` has `core()`, which returns its state.
 /// \errors those of the channel; those of the request, which break the connection; `timed_out`,
 /// `cancelled` if the limit ended the wait, which also breaks the connection, unless the limit had
@@ -426,6 +446,12 @@ class lease_operations {
       const window_part<Rights>& part) noexcept {
     return borrow<Rights>(request_of(part), false, call_limit::of_channel());
   }
+  template <access_flags Rights>
+    requires LeaseRights<Rights>
+  [[nodiscard]] detail::awaited_lease<verbspp::lease<Rights>, void> async_lease(
+      const window_part<Rights>& part, const wait_limit& limit = detail::default_limit) noexcept {
+    return {core(), request_of(part), {}, limit};
+  }
 
   /// Leases `length` bytes of the region, beginning with byte `offset`.
   template <access_flags Rights, lease_by By = lease_by::window, access_flags OfRegion>
@@ -444,6 +470,13 @@ class lease_operations {
     VERBSPP_TRY(part, detail::part_of<Rights>(region, offset, length, By));
     return borrow<Rights>(part, false, call_limit::of_channel());
   }
+  template <access_flags Rights, lease_by By = lease_by::window, access_flags OfRegion>
+    requires LeaseRights<Rights> && LeasableWith<OfRegion, Rights, By>
+  [[nodiscard]] detail::awaited_lease<verbspp::lease<Rights>, void> async_lease(
+      const memory_region<OfRegion>& region, std::size_t offset, std::size_t length,
+      const wait_limit& limit = detail::default_limit) noexcept {
+    return {core(), detail::part_of<Rights>(region, offset, length, By), {}, limit};
+  }
   // A temporary region is refused, because it is destroyed before the lease ends.
   template <access_flags Rights, lease_by By = lease_by::window, access_flags OfRegion>
   void lease(const memory_region<OfRegion>&& region, std::size_t offset, std::size_t length,
@@ -454,6 +487,13 @@ class lease_operations {
           "a variable, and pass it without std::move");
   template <access_flags Rights, lease_by By = lease_by::window, access_flags OfRegion>
   void post_lease(const memory_region<OfRegion>&& region, std::size_t offset, std::size_t length)
+      VERBSPP_DETAIL_REFUSED(
+          LeaseRights<Rights>,
+          "a lease refers to its region, which must outlive it: store the region in "
+          "a variable, and pass it without std::move");
+  template <access_flags Rights, lease_by By = lease_by::window, access_flags OfRegion>
+  void async_lease(const memory_region<OfRegion>&& region, std::size_t offset, std::size_t length,
+                   const wait_limit& limit = detail::default_limit)
       VERBSPP_DETAIL_REFUSED(
           LeaseRights<Rights>,
           "a lease refers to its region, which must outlive it: store the region in "
@@ -472,6 +512,21 @@ class lease_operations {
              LeasableWith<std::remove_cvref_t<Memory>::rights, Rights, By>
   [[nodiscard]] auto post_lease(Memory&& memory) noexcept {
     return keep<Rights, By>(std::forward<Memory>(memory), false, call_limit::of_channel());
+  }
+  template <access_flags Rights, lease_by By = lease_by::window, class Memory>
+    requires KeptByLease<Memory> && LeaseRights<Rights> &&
+             LeasableWith<std::remove_cvref_t<Memory>::rights, Rights, By>
+  [[nodiscard]] auto async_lease(Memory&& memory,
+                                 const wait_limit& limit = detail::default_limit) noexcept {
+    const auto request = detail::whole_of<Rights>(memory, By);
+    if constexpr (SharedMemory<Memory>) {
+      using granting = detail::awaited_lease<verbspp::lease<Rights>, void>;
+      return granting(core(), request, memory.keep(), limit);
+    } else {
+      using own = std::remove_cvref_t<Memory>;
+      using granting = detail::awaited_lease<verbspp::lease<Rights, own>, own>;
+      return granting(core(), request, memory, limit);
+    }
   }
 
  protected:

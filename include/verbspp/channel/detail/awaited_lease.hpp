@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/config.hpp>
+#include <verbspp/base/result.hpp>
+#include <verbspp/base/wait_limit.hpp>
+#include <verbspp/channel/continuation.hpp>
+#include <verbspp/channel/detail/awaited.hpp>
+#include <verbspp/channel/detail/channel_core.hpp>
+#include <verbspp/channel/lease.hpp>
+#include <verbspp/memory/detail/memory_keeper.hpp>
+#include <verbspp/memory/detail/never_free.hpp>
+
+#include <coroutine>
+#include <optional>
+#include <type_traits>
+#include <utility>
+
+namespace verbspp::detail {
+
+/// The part of the awaitable of `async_lease` that is independent of the lease's type. While the
+/// send queue is full, it waits for room, and then posts the request that grants the lease.
+class [[nodiscard]] awaited_grant : awaited {
+ public:
+  /// \param memory the owner of the memory, if it is shared
+  awaited_grant(channel_core& core, const result<lease_request>& request, const kept_memory& memory,
+                const wait_limit& limit) noexcept
+      : awaited(proceed, test_room, limit), core_(core), request_(request), memory_(memory) {}
+  awaited_grant(const awaited_grant&) = delete;
+  awaited_grant& operator=(const awaited_grant&) = delete;
+  ~awaited_grant() {
+    if (granted_) return;
+    if (is_waiting()) core_.note_delayed(-1);  // it still waits for room
+    memory_.let_go();
+  }
+
+  /// Used by senders only: the channel whose `poll` resumes the operation.
+  [[nodiscard]] channel_core& polled() const noexcept { return core_; }
+
+  /// \returns true if the request is refused
+  [[nodiscard]] bool await_ready() const noexcept { return request_.has_error(); }
+  /// \returns false if the result is already available
+  [[nodiscard]] bool await_suspend(std::coroutine_handle<> waiting) noexcept;
+
+ protected:
+  /// Returns the lease after the wait.
+  [[nodiscard]] result<lease_owner> take() noexcept;
+  /// Revokes the lease if it was not taken. \returns true if the program may reuse the memory
+  bool drop() noexcept {
+    return !granted_ || !granted_->has_value() || granted_->assume_value().drop();
+  }
+
+ private:
+  [[nodiscard]] static state test_room(condition& self) noexcept {
+    return static_cast<awaited_grant&>(self).core_.sends().need_not_wait() ? state::met
+                                                                           : state::unmet;
+  }
+  /// Called when the queue has room, when the request has finished, and when the limit is reached.
+  static void proceed(continuation& self) noexcept;
+  /// \returns true if the continuation will be called
+  [[nodiscard]] bool post() noexcept;
+
+  channel_core& core_;
+  result<lease_request> request_;
+  kept_memory memory_;  ///< belongs to the lease once it was posted
+  std::optional<result<lease_owner>> granted_{};
+};
+
+template <class Lease>
+class [[nodiscard]] awaited_lease<Lease, void> : awaited_grant {
+ public:
+  using awaited_grant::await_ready;
+  using awaited_grant::await_suspend;
+  using awaited_grant::awaited_grant;
+  using awaited_grant::polled;
+  [[nodiscard]] result<Lease> await_resume() noexcept {
+    auto owner = this->take();
+    if (!owner.has_value()) return owner.assume_error();
+    return Lease(std::move(owner).assume_value());
+  }
+};
+
+/// The awaitable for a lease that owns its memory. The memory is moved into the lease when it is
+/// granted.
+template <class Lease, class Memory>
+  requires(!std::is_void_v<Memory>)
+class [[nodiscard]] awaited_lease<Lease, Memory> : awaited_grant {
+ public:
+  awaited_lease(channel_core& core, const lease_request& request, Memory& memory,
+                const wait_limit& limit) noexcept
+      : awaited_grant(core, request, {}, limit), memory_(memory) {}
+  awaited_lease(const awaited_lease&) = delete;
+  awaited_lease& operator=(const awaited_lease&) = delete;
+  ~awaited_lease() {
+    if (!this->drop()) never_free(std::move(memory_));
+  }
+
+  using awaited_grant::await_ready;
+  using awaited_grant::await_suspend;
+  using awaited_grant::polled;
+  [[nodiscard]] result<Lease> await_resume() noexcept {
+    auto owner = this->take();
+    if (!owner.has_value()) return owner.assume_error();
+    return Lease(std::move(owner).assume_value(), std::move(memory_));
+  }
+
+ private:
+  Memory& memory_;
+};
+
+}  // namespace verbspp::detail
