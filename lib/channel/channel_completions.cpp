@@ -99,7 +99,7 @@ void channel_core::poll() noexcept {
   if (member_ && take_found() && !(member_->hub && member_->hub->is_lost())) {
     take_hang_up();
   } else {
-    collect();
+    collect_with_care();
     if (connection_.has_loop()) [[unlikely]]
       notice_end();
   }
@@ -329,6 +329,23 @@ bool channel_core::drop_with_care(request one, bool must_wait) noexcept {
   return is_free;
 }
 
+/// Calls the continuations that are due. \returns true if there were any
+inline bool channel_core::call_continuations() noexcept {
+  // A continuation may take completions, which make other continuations due. Without a maximum,
+  // this could go on as long as the peer answers.
+  constexpr unsigned most = 1024;
+  unsigned called = 0;
+  for (; called != most; ++called) {
+    continuation* const due =
+        continuations_.take_due([this]() noexcept { return sends_.completed(); },
+                                [this]() noexcept { return receives_.completed(); });
+    if (due == nullptr) return called != 0;
+    due->call();
+  }
+  continuations_.poll_again();
+  return true;
+}
+
 void channel_core::run_continuations() noexcept {
   if (continuations_.is_empty()) return;
   // Keeps the core alive, because a continuation may destroy the channel.
@@ -336,14 +353,17 @@ void channel_core::run_continuations() noexcept {
   open_handle();
   // Reading the clock costs as much as a continuation, so a busy channel rarely does it.
   constexpr unsigned between_looks = 16;
-  const bool may_be_late = !call_continuations() || ++busy_polls_ % between_looks == 0;
-  if (may_be_late && std::chrono::steady_clock::now() >= continuations_.alarm()) {
-    give_up_expired();
-    static_cast<void>(call_continuations());
-  }
+  if (!call_continuations() || ++busy_polls_ % between_looks == 0) call_late_continuations();
   if (member_) pass_alarm();
   --callers_;
   drop_handle();
+}
+
+/// If a limit has been reached, gives up what it limits, and calls the continuations of that.
+void channel_core::call_late_continuations() noexcept {
+  if (std::chrono::steady_clock::now() < continuations_.alarm()) return;
+  give_up_expired();
+  static_cast<void>(call_continuations());
 }
 
 void channel_core::expect_call() noexcept {
@@ -372,21 +392,6 @@ void channel_core::make_handed_calls() noexcept {
 void channel_core::pass_alarm() noexcept {
   if (member_->hub && continuations_.alarm() < member_->alarm())
     member_->hub->set_alarm(*member_.get(), continuations_.alarm());
-}
-
-/// Calls the continuations that are due. \returns true if there were any
-bool channel_core::call_continuations() noexcept {
-  // A continuation may take completions, which make other continuations due. Without a maximum,
-  // this could go on as long as the peer answers.
-  constexpr unsigned most = 1024;
-  unsigned called = 0;
-  for (; called != most; ++called) {
-    continuation* const due = continuations_.take_due(sends_.completed(), receives_.completed());
-    if (due == nullptr) return called != 0;
-    due->call();
-  }
-  continuations_.poll_again();
-  return true;
 }
 
 void channel_core::give_up_expired() noexcept {

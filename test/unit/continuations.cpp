@@ -25,6 +25,11 @@ struct probe : condition {
   int calls = 0;
 };
 
+/// Returns a function that returns the number.
+auto below(std::uint64_t number) {
+  return [number]() noexcept { return number; };
+}
+
 }  // namespace
 
 TEST_CASE("continuations of requests are due in the order of their requests") {
@@ -36,13 +41,13 @@ TEST_CASE("continuations of requests are due in the order of their requests") {
   waiting.add_send(third, 9, default_limit);
   waiting.add_send(first, 2, default_limit);
   waiting.add_send(second, 5, default_limit);
-  CHECK(waiting.take_due(2, 100) == nullptr);
-  CHECK(waiting.take_due(6, 0) == &first);
+  CHECK(waiting.take_due(below(2), below(100)) == nullptr);
+  CHECK(waiting.take_due(below(6), below(0)) == &first);
   CHECK_FALSE(first.is_waiting());
-  CHECK(waiting.take_due(6, 0) == &second);
-  CHECK(waiting.take_due(9, 0) == nullptr);
+  CHECK(waiting.take_due(below(6), below(0)) == &second);
+  CHECK(waiting.take_due(below(9), below(0)) == nullptr);
   CHECK(third.is_waiting());
-  CHECK(waiting.take_due(10, 0) == &third);
+  CHECK(waiting.take_due(below(10), below(0)) == &third);
   CHECK(waiting.is_empty());
 }
 
@@ -52,9 +57,9 @@ TEST_CASE("continuations of sends and those of receives are independent of each 
   probe receive;
   waiting.add_send(send, 3, default_limit);
   waiting.add_receive(receive, 1, default_limit);
-  CHECK(waiting.take_due(3, 2) == &receive);
-  CHECK(waiting.take_due(3, 9) == nullptr);
-  CHECK(waiting.take_due(4, 0) == &send);
+  CHECK(waiting.take_due(below(3), below(2)) == &receive);
+  CHECK(waiting.take_due(below(3), below(9)) == nullptr);
+  CHECK(waiting.take_due(below(4), below(0)) == &send);
 }
 
 TEST_CASE("a continuation that is cancelled, destroyed or added again waits at most once") {
@@ -65,7 +70,7 @@ TEST_CASE("a continuation that is cancelled, destroyed or added again waits at m
   waiting.add_send(*gone, 1, default_limit);
   gone.reset();
   waiting.add_receive(moved, 4, default_limit);
-  CHECK(waiting.take_due(9, 4) == nullptr);
+  CHECK(waiting.take_due(below(9), below(4)) == nullptr);
   moved.cancel();
   CHECK(waiting.is_empty());
   moved.cancel();
@@ -81,9 +86,9 @@ TEST_CASE("continuations whose conditions are met are due before those of reques
   waiting.add_condition(unmet, default_limit);
   waiting.add_condition(met, default_limit);
   met.seen = condition::state::met;
-  CHECK(waiting.take_due(2, 0) == &met);
-  CHECK(waiting.take_due(2, 0) == &request);
-  CHECK(waiting.take_due(2, 0) == nullptr);
+  CHECK(waiting.take_due(below(2), below(0)) == &met);
+  CHECK(waiting.take_due(below(2), below(0)) == &request);
+  CHECK(waiting.take_due(below(2), below(0)) == nullptr);
   CHECK(waiting.take_any() == &unmet);
 }
 
@@ -91,10 +96,10 @@ TEST_CASE("a condition that may be met without a wakeup is checked again within 
   continuations waiting;
   probe unmet;
   waiting.add_condition(unmet, default_limit);
-  CHECK(waiting.take_due(0, 0) == nullptr);
+  CHECK(waiting.take_due(below(0), below(0)) == nullptr);
   CHECK(waiting.alarm() > clock_type::now() + std::chrono::minutes(1));
   unmet.seen = condition::state::unmet_so_far;
-  CHECK(waiting.take_due(0, 0) == nullptr);
+  CHECK(waiting.take_due(below(0), below(0)) == nullptr);
   CHECK(waiting.alarm() <= clock_type::now() + std::chrono::milliseconds(1));
   unmet.cancel();
   CHECK(waiting.alarm() == clock_type::time_point::max());

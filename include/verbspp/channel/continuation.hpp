@@ -8,6 +8,7 @@
 
 #include <cassert>
 #include <cstdint>
+#include <optional>
 #include <utility>
 
 namespace verbspp {
@@ -49,8 +50,7 @@ class continuation : detail::list_links {
   using function = void (*)(continuation& self) noexcept;
 
   explicit continuation(function called) noexcept : call_(called) {}
-  continuation(function called, const wait_limit& until) noexcept
-      : call_(called), limit_(until), has_limit_(true) {}
+  continuation(function called, const wait_limit& until) noexcept : call_(called), limit_(until) {}
   continuation(const continuation&) = delete;
   continuation& operator=(const continuation&) = delete;
   ~continuation() { cancel(); }
@@ -64,17 +64,15 @@ class continuation : detail::list_links {
   void call() noexcept { call_(*this); }
   /// Used by the library only: true if a limit was set, or if the channel's default limit has
   /// begun.
-  [[nodiscard]] VERBSPP_DATA_PATH bool has_limit() const noexcept { return has_limit_; }
-  [[nodiscard]] const wait_limit& limit() const noexcept { return limit_; }
+  [[nodiscard]] VERBSPP_DATA_PATH bool has_limit() const noexcept { return limit_.has_value(); }
+  /// \pre `has_limit()`
+  [[nodiscard]] const wait_limit& limit() const noexcept { return *limit_; }
   /// Used by the library only: true if the limit is the channel's default limit.
   [[nodiscard]] bool is_default() const noexcept { return is_default_; }
-  void set_limit(const wait_limit& until) noexcept {
-    limit_ = until;
-    has_limit_ = true;
-  }
+  void set_limit(const wait_limit& until) noexcept { limit_ = until; }
   void begin_default(wait_limit::time_point end) noexcept {
     limit_ = end;
-    has_limit_ = is_default_ = true;
+    is_default_ = true;
   }
   /// Used by the library only: true if the limit was reached before the request finished.
   [[nodiscard]] bool has_expired() const noexcept { return has_expired_; }
@@ -86,14 +84,15 @@ class continuation : detail::list_links {
   VERBSPP_DATA_PATH void begin(std::uint64_t key) noexcept {
     key_ = key;
     has_expired_ = false;
-    if (is_default_) [[unlikely]]
-      has_limit_ = is_default_ = false;
+    if (is_default_) [[unlikely]] {
+      limit_.reset();
+      is_default_ = false;
+    }
   }
 
   function call_;
   std::uint64_t key_ = 0;  ///< the list is sorted by this
-  wait_limit limit_ = wait_limit::forever();
-  bool has_limit_ = false;
+  std::optional<wait_limit> limit_{};
   bool is_default_ = false;
   bool has_expired_ = false;
 };
@@ -112,9 +111,10 @@ class continuation_list {
   [[nodiscard]] VERBSPP_DATA_PATH bool is_empty() const noexcept { return head_.next == &head_; }
   /// The continuation with the lowest key. \pre the list is not empty
   [[nodiscard]] VERBSPP_DATA_PATH continuation& first() const noexcept { return of(head_.next); }
-  /// True if the list has a continuation whose key is below this one.
-  [[nodiscard]] VERBSPP_DATA_PATH bool has_below(std::uint64_t key) const noexcept {
-    return !is_empty() && first().key_ < key;
+  /// True if the list has a continuation whose key is below the one that `key` returns.
+  template <class Key>
+  [[nodiscard]] VERBSPP_DATA_PATH bool has_below(const Key& key) const noexcept {
+    return !is_empty() && first().key_ < key();
   }
   /// Adds a continuation behind all others whose keys are not higher. Usually that is the end of
   /// the list.

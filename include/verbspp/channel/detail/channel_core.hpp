@@ -594,6 +594,7 @@ class channel_core {
   void note_failure(const work_error& failure, scope_state* scope) noexcept;
   void lose_queue(int returned) noexcept;
   [[nodiscard]] bool call_continuations() noexcept;
+  [[gnu::cold, gnu::noinline]] void call_late_continuations() noexcept;
   void make_handed_calls() noexcept;
   /// Asks the hub to report the channel when the earliest limit of the channel's continuations is
   /// reached.

@@ -70,9 +70,9 @@ class continuations {
   void end_subject(const void* subject) noexcept;
 
   /// Removes and returns the next continuation to call; null if none is due.
-  /// \param sends, receives the numbers below which all requests have finished
-  [[nodiscard]] VERBSPP_DATA_PATH continuation* take_due(std::uint64_t sends,
-                                                         std::uint64_t receives) noexcept {
+  /// \param sends, receives return the numbers below which all requests have finished
+  template <class Sends, class Receives>
+  [[nodiscard]] VERBSPP_DATA_PATH continuation* take_due(Sends sends, Receives receives) noexcept {
     // Conditions come first, because the continuation of a request could post another request,
     // which would take the room that a condition waits for.
     if (!conditions_.is_empty())
