@@ -9,6 +9,7 @@
 #include <verbspp/channel/call_limit.hpp>
 #include <verbspp/channel/posting_operations.hpp>
 #include <verbspp/memory/detail/memory_keeper.hpp>
+#include <verbspp/memory/detail/share_count.hpp>
 #include <verbspp/memory/remote_memory.hpp>
 #include <verbspp/memory/remote_word.hpp>
 #include <verbspp/memory/scatter_gather.hpp>
@@ -37,16 +38,21 @@ class awaited_work {
 
 class awaited_room;
 
+template <class Memory>
+concept HasKeeper = requires(const Memory& memory) {
+  memory.keeper()->count.add();
+  memory.is_one_element();
+};
 /// Memory that an awaited request can keep alive. If the request fills the memory, the memory must
 /// also have `scatter`, which only writable memory has.
 template <class Element, class Memory>
 concept CanBeKept =
-    HasKeep<Memory> && (std::is_same_v<Element, gather_element> || HasScatter<Memory>);
+    HasKeeper<Memory> && (std::is_same_v<Element, gather_element> || HasScatter<Memory>);
 template <class Memory>
-concept OnlyToBeRead = HasKeep<Memory> && !HasScatter<Memory>;
+concept OnlyToBeRead = HasKeeper<Memory> && !HasScatter<Memory>;
 template <class Element, class Memory>
 concept CanNotBeKept =
-    !HasKeep<Memory> && !std::is_same_v<Memory, kept_elements<Element>> &&
+    !HasKeeper<Memory> && !std::is_same_v<Memory, kept_elements<Element>> &&
     !(std::is_same_v<Element, gather_element> && std::is_same_v<Memory, inline_payload>);
 
 }  // namespace detail
@@ -60,23 +66,19 @@ concept CanNotBeKept =
 template <class Element>
 class VERBSPP_VIEW kept_elements {
  public:
-  constexpr kept_elements() noexcept = default;
+  constexpr kept_elements() noexcept {}
   template <class Memory>
     requires detail::CanBeKept<Element, Memory>
   VERBSPP_DATA_PATH kept_elements(const Memory& memory VERBSPP_LIFETIMEBOUND) noexcept
-      : memory_(&memory),
-        keep_([](const void* what) noexcept { return static_cast<const Memory*>(what)->keep(); }) {
-    const auto all = of(memory);
-    if (all.has_value()) [[likely]]
-      elements_ = all.assume_value();
+      : keeper_(memory.keeper()), kind_(kind::kept) {
+    if (memory.is_one_element()) [[likely]]
+      element_ = memory.template all<Element>();
     else
-      refusal_ = [](const void* what) noexcept {
-        return of(*static_cast<const Memory*>(what)).assume_error();
-      };
+      refuse(memory);
   }
   kept_elements(inline_payload payload VERBSPP_LIFETIMEBOUND) noexcept
     requires std::is_same_v<Element, gather_element>
-      : elements_(payload) {}
+      : payload_(payload), kind_(kind::inlined) {}
 
   template <class Memory>
   kept_elements(const Memory&) VERBSPP_DETAIL_REFUSED(
@@ -93,19 +95,32 @@ class VERBSPP_VIEW kept_elements {
                              "with access::local_write can be filled");
 
   /// Used by the library only.
-  [[nodiscard]] VERBSPP_DATA_PATH const element_list<Element>& elements() const noexcept {
-    return elements_;
+  [[nodiscard]] VERBSPP_DATA_PATH element_list<Element> elements() const noexcept {
+    if (kind_ == kind::kept) return element_;
+    if constexpr (std::is_same_v<Element, gather_element>)
+      if (kind_ == kind::inlined) return payload_;
+    return {};
   }
   /// Used by the library only: adds a reference to the shared memory, for the request that is about
   /// to be posted.
   [[nodiscard]] VERBSPP_DATA_PATH detail::kept_memory keep() const noexcept {
-    return memory_ != nullptr ? keep_(memory_) : detail::kept_memory();
+    if (keeper_ != nullptr) keeper_->count.add();
+    return {.keeper = keeper_};
   }
   /// Used by the library only: true if the memory's `gather` or `scatter` has failed.
-  [[nodiscard]] VERBSPP_DATA_PATH bool is_refused() const noexcept { return refusal_ != nullptr; }
-  [[nodiscard]] error refusal() const noexcept { return refusal_(memory_); }
+  [[nodiscard]] VERBSPP_DATA_PATH bool is_refused() const noexcept {
+    return kind_ == kind::refused;
+  }
+  [[nodiscard]] error refusal() const noexcept { return refusal_.make(refusal_.memory); }
 
  private:
+  enum class kind : std::uint8_t { none, kept, inlined, refused };
+  /// The function that makes the error, and its argument.
+  struct refusal_source {
+    error (*make)(const void* memory) noexcept;
+    const void* memory;
+  };
+
   template <class Memory>
   [[nodiscard]] VERBSPP_DATA_PATH static result<Element> of(const Memory& memory) noexcept {
     if constexpr (std::is_same_v<Element, gather_element>)
@@ -113,11 +128,23 @@ class VERBSPP_VIEW kept_elements {
     else
       return memory.scatter();
   }
+  template <class Memory>
+  [[gnu::cold]] void refuse(const Memory& memory) noexcept {
+    kind_ = kind::refused;
+    refusal_ = {.make =
+                    [](const void* what) noexcept {
+                      return of(*static_cast<const Memory*>(what)).assume_error();
+                    },
+                .memory = &memory};
+  }
 
-  element_list<Element> elements_{};
-  const void* memory_ = nullptr;
-  detail::kept_memory (*keep_)(const void* memory) noexcept = nullptr;
-  error (*refusal_)(const void* memory) noexcept = nullptr;
+  union {
+    Element element_;
+    inline_payload payload_;
+    refusal_source refusal_;  ///< of memory whose `gather` or `scatter` fails
+  };
+  detail::counted_keeper* keeper_ = nullptr;
+  kind kind_ = kind::none;
 };
 
 // The operations for awaited calls. They have the same members as the operations in
@@ -255,32 +282,32 @@ class async_operations {
   [[nodiscard]] VERBSPP_DATA_PATH awaited<send_operation> async_send(
       const async_send_operation& operation,
       const wait_limit& limit = detail::default_limit) noexcept {
-    return {core(), limit, operation, operation.elements};
+    return awaited<send_operation>::of(core(), limit, operation, operation.elements);
   }
   [[nodiscard]] VERBSPP_DATA_PATH awaited<receive_operation> async_receive(
       const async_receive_operation& operation,
       const wait_limit& limit = detail::default_limit) noexcept {
-    return {core(), limit, operation, operation.elements};
+    return awaited<receive_operation>::of(core(), limit, operation, operation.elements);
   }
   [[nodiscard]] VERBSPP_DATA_PATH awaited<write_operation> async_write(
       const async_write_operation& operation,
       const wait_limit& limit = detail::default_limit) noexcept {
-    return {core(), limit, operation, operation.elements};
+    return awaited<write_operation>::of(core(), limit, operation, operation.elements);
   }
   [[nodiscard]] VERBSPP_DATA_PATH awaited<read_operation> async_read(
       const async_read_operation& operation,
       const wait_limit& limit = detail::default_limit) noexcept {
-    return {core(), limit, operation, operation.elements};
+    return awaited<read_operation>::of(core(), limit, operation, operation.elements);
   }
   [[nodiscard]] VERBSPP_DATA_PATH awaited<compare_and_swap_operation> async_compare_and_swap(
       const async_compare_and_swap_operation& operation,
       const wait_limit& limit = detail::default_limit) noexcept {
-    return {core(), limit, operation, operation.result};
+    return awaited<compare_and_swap_operation>::of(core(), limit, operation, operation.result);
   }
   [[nodiscard]] VERBSPP_DATA_PATH awaited<fetch_and_add_operation> async_fetch_and_add(
       const async_fetch_and_add_operation& operation,
       const wait_limit& limit = detail::default_limit) noexcept {
-    return {core(), limit, operation, operation.result};
+    return awaited<fetch_and_add_operation>::of(core(), limit, operation, operation.result);
   }
 
   template <class Memory>
@@ -288,27 +315,31 @@ class async_operations {
   [[nodiscard]] VERBSPP_DATA_PATH awaited_with<send_operation, Memory> async_send(
       Memory&& memory, const send_operation& rest = {},
       const wait_limit& limit = detail::default_limit) noexcept {
-    return {core(), limit, rest, std::forward<Memory>(memory)};
+    return awaited_with<send_operation, Memory>::of(core(), limit, rest,
+                                                    std::forward<Memory>(memory));
   }
   template <class Memory>
     requires GoesWithWork<Memory> && FillableMemory<Memory>
   [[nodiscard]] VERBSPP_DATA_PATH awaited_with<receive_operation, Memory> async_receive(
       Memory&& memory, const wait_limit& limit = detail::default_limit) noexcept {
-    return {core(), limit, receive_operation(), std::forward<Memory>(memory)};
+    return awaited_with<receive_operation, Memory>::of(core(), limit, receive_operation(),
+                                                       std::forward<Memory>(memory));
   }
   template <class Memory>
     requires GoesWithWork<Memory>
   [[nodiscard]] VERBSPP_DATA_PATH awaited_with<write_operation, Memory> async_write(
       Memory&& memory, const write_operation& rest,
       const wait_limit& limit = detail::default_limit) noexcept {
-    return {core(), limit, rest, std::forward<Memory>(memory)};
+    return awaited_with<write_operation, Memory>::of(core(), limit, rest,
+                                                     std::forward<Memory>(memory));
   }
   template <class Memory>
     requires GoesWithWork<Memory> && FillableMemory<Memory>
   [[nodiscard]] VERBSPP_DATA_PATH awaited_with<read_operation, Memory> async_read(
       Memory&& memory, const read_operation& rest,
       const wait_limit& limit = detail::default_limit) noexcept {
-    return {core(), limit, rest, std::forward<Memory>(memory)};
+    return awaited_with<read_operation, Memory>::of(core(), limit, rest,
+                                                    std::forward<Memory>(memory));
   }
 
   /// Waits until the send queue has room for this number of requests, without posting anything.

@@ -91,30 +91,30 @@ class [[nodiscard]] async_scope : public detail::scope_base,
 
   [[nodiscard]] awaited_work<send_operation> async_send(
       const send_operation& operation, const wait_limit& limit = detail::default_limit) noexcept {
-    return {core_, limit, operation, state_};
+    return awaited_work<send_operation>::in_scope(core_, limit, operation, state_);
   }
   [[nodiscard]] awaited_work<receive_operation> async_receive(
       const receive_operation& operation,
       const wait_limit& limit = detail::default_limit) noexcept {
-    return {core_, limit, operation, state_};
+    return awaited_work<receive_operation>::in_scope(core_, limit, operation, state_);
   }
   [[nodiscard]] awaited_work<write_operation> async_write(
       const write_operation& operation, const wait_limit& limit = detail::default_limit) noexcept {
-    return {core_, limit, operation, state_};
+    return awaited_work<write_operation>::in_scope(core_, limit, operation, state_);
   }
   [[nodiscard]] awaited_work<read_operation> async_read(
       const read_operation& operation, const wait_limit& limit = detail::default_limit) noexcept {
-    return {core_, limit, operation, state_};
+    return awaited_work<read_operation>::in_scope(core_, limit, operation, state_);
   }
   [[nodiscard]] awaited_work<compare_and_swap_operation> async_compare_and_swap(
       const compare_and_swap_operation& operation,
       const wait_limit& limit = detail::default_limit) noexcept {
-    return {core_, limit, operation, state_};
+    return awaited_work<compare_and_swap_operation>::in_scope(core_, limit, operation, state_);
   }
   [[nodiscard]] awaited_work<fetch_and_add_operation> async_fetch_and_add(
       const fetch_and_add_operation& operation,
       const wait_limit& limit = detail::default_limit) noexcept {
-    return {core_, limit, operation, state_};
+    return awaited_work<fetch_and_add_operation>::in_scope(core_, limit, operation, state_);
   }
 
   /// Waits until all requests that were posted since the scope began have finished, and reports the

@@ -8,9 +8,11 @@
 #include <verbspp/channel/detail/channel_core.hpp>
 #include <verbspp/memory/detail/memory_keeper.hpp>
 #include <verbspp/memory/detail/never_free.hpp>
+#include <verbspp/work/operations.hpp>
 #include <verbspp/work/transport_error.hpp>
 #include <verbspp/work/work_completion.hpp>
 
+#include <cassert>
 #include <cstdint>
 #include <new>
 #include <optional>
@@ -108,6 +110,17 @@ class pending_request {
       return no_request();
     channel_core& core = *std::exchange(core_, nullptr);
     return core.take(request_, limit, owned);
+  }
+  /// Tells the compiler which operation the request is. \pre `has_request()`
+  template <class Operation>
+  VERBSPP_DATA_PATH void assume_operation() const noexcept {
+    bool is_expected = false;
+    if constexpr (std::is_same_v<Operation, receive_operation>)
+      is_expected = request_.is_receive();
+    else
+      is_expected = request_.operation == operation_traits<Operation>::completes_as;
+    assert(is_expected);
+    if (!is_expected) __builtin_unreachable();
   }
   /// Drops the request, if there is one.
   VERBSPP_DATA_PATH void drop() noexcept {

@@ -28,24 +28,19 @@ namespace detail {
 /// A buffer, and the number of handles and requests that share it. The last of them to release the
 /// buffer destroys it.
 template <access_flags Rights, class Element>
-class shared_pages : public memory_keeper {
+class shared_pages : public counted_keeper {
  public:
   explicit shared_pages(registered_buffer<Rights, Element>&& whole) noexcept
-      : memory_keeper{[](memory_keeper& self, std::uint32_t) noexcept {
+      : counted_keeper([](memory_keeper& self, std::uint32_t) noexcept {
           static_cast<shared_pages&>(self).drop();
-        }},
+        }),
         buffer(std::move(whole)) {}
 
-  void add() noexcept { count_.add(); }
   void drop() noexcept {
-    if (count_.drop()) delete this;
+    if (count.drop()) delete this;
   }
-  [[nodiscard]] bool is_one() const noexcept { return count_.is_one(); }
 
   registered_buffer<Rights, Element> buffer;
-
- private:
-  share_count count_{};
 };
 
 }  // namespace detail
@@ -96,7 +91,7 @@ class VERBSPP_CONSUMABLE shared_buffer {
   }
 
   shared_buffer(const shared_buffer& other) noexcept : pages_(other.pages_) {
-    if (pages_ != nullptr) pages_->add();
+    if (pages_ != nullptr) pages_->count.add();
   }
   shared_buffer(shared_buffer&& other) noexcept : pages_(std::exchange(other.pages_, nullptr)) {}
   /// Releases the previous buffer.
@@ -143,7 +138,9 @@ class VERBSPP_CONSUMABLE shared_buffer {
   }
   /// True if neither another handle nor a request shares the buffer. This remains true until this
   /// handle is copied or passed to a request.
-  [[nodiscard]] bool is_only() const noexcept { return pages_ != nullptr && pages_->is_one(); }
+  [[nodiscard]] bool is_only() const noexcept {
+    return pages_ != nullptr && pages_->count.is_one();
+  }
 
   /// The buffer's registration, whose offsets and lengths are in bytes.
   /// \pre the handle was not moved from
@@ -255,11 +252,16 @@ class VERBSPP_CONSUMABLE shared_buffer {
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH Part all() const noexcept {
     return pages_->buffer.template all<Part>();
   }
+  /// Used by the library only: null if the handle was moved from.
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH detail::counted_keeper* keeper()
+      const noexcept {
+    return pages_;
+  }
   /// Used by the library only: keeps the buffer alive until `let_go` is called on the result. If
   /// the handle was moved from, the result has no keeper.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED detail::kept_memory keep() const noexcept {
     if (pages_ == nullptr) return {};
-    pages_->add();
+    pages_->count.add();
     return {.keeper = pages_};
   }
   /// Used by the library only: like `keep`, but passes on the use that this handle has counted,
@@ -384,7 +386,11 @@ class VERBSPP_CONSUMABLE shared_part {
     else
       return buffer_.gather_unchecked(first_, count_);
   }
-  /// Used by the library only: like `shared_buffer::keep`.
+  /// Used by the library only: like `keeper` and `keep` of `shared_buffer`.
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH detail::counted_keeper* keeper()
+      const noexcept {
+    return buffer_.keeper();
+  }
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED detail::kept_memory keep() const noexcept {
     return buffer_.keep();
   }

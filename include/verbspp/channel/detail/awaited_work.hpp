@@ -23,190 +23,230 @@
 #include <optional>
 #include <type_traits>
 #include <utility>
+#include <variant>
 
 namespace verbspp::detail {
 
-/// The awaitable for one request. The constructor posts the request, unless the queue is full or
+/// The awaitable for one request. `of` and `in_scope` post the request, unless the queue is full or
 /// earlier awaited requests wait for room; in that case, `channel::poll` posts it later. The
 /// request keeps its memory alive until it has finished, except memory that an `async_scope`
 /// borrows.
+///
+/// The request is posted before the object exists, so that the object's members, which are in the
+/// coroutine's frame, are written only once.
 template <class Operation>
-class [[nodiscard]] awaited_work<Operation, void> : awaited, protected pending_request {
+class [[nodiscard]] awaited_work<Operation, void> : awaited, pending_request {
  public:
-  /// The constructor for memory that is given as elements. The request keeps alive the buffer to
-  /// which they belong.
+  /// For memory that is given as elements. The request keeps alive the buffer to which they belong.
   template <class Source, class Element>
-  VERBSPP_DATA_PATH awaited_work(channel_core& core, const wait_limit& limit, const Source& source,
-                                 const kept_elements<Element>& memory) noexcept
-      : awaited_work(core, limit) {
-    if (!memory.is_refused()) [[likely]]
-      start(plain(source, memory.elements()), memory.keep());
-    else
-      refused_ = memory.refusal();
+  VERBSPP_DATA_PATH static awaited_work of(channel_core& core, const wait_limit& limit,
+                                           const Source& source,
+                                           const kept_elements<Element>& memory) noexcept {
+    if (memory.is_refused()) [[unlikely]]
+      return awaited_work(core, limit, memory.refusal());
+    // Each branch builds an operation of its own, so that the usual one stays in registers.
+    if (!is_next(core)) [[unlikely]]
+      return awaited_work(core, limit,
+                          delayed{plain(source, memory.elements()), nullptr, memory.keep()});
+    return begin_now(core, limit, plain(source, memory.elements()), nullptr, memory.keep());
   }
-  /// The constructor for memory that is given as an object: a shared buffer, or a message to be
-  /// sent or written.
+  /// For memory that is given as an object: a shared buffer, or a message to be sent or written.
   template <class Source>
     requires GoesWithWork<Source>
-  VERBSPP_DATA_PATH awaited_work(channel_core& core, const wait_limit& limit, const Operation& rest,
-                                 Source&& memory) noexcept
-      : awaited_work(core, limit) {
+  VERBSPP_DATA_PATH static awaited_work of(channel_core& core, const wait_limit& limit,
+                                           const Operation& rest, Source&& memory) noexcept {
     Operation operation = rest;
-    if (!names(operation, memory)) [[unlikely]]
-      return;
+    if (!name_all(operation, memory)) [[unlikely]]
+      return awaited_work(core, limit, element_for<Operation>(memory).assume_error());
     if constexpr (SharedMemory<Source>)
-      start(operation, memory.keep());
+      return begin(core, limit, operation, nullptr, memory.keep());
     else
-      start(operation, std::forward<Source>(memory).give());
+      return begin(core, limit, operation, nullptr, std::forward<Source>(memory).give());
   }
-  /// The constructor for borrowed memory, which must stay valid until the end of the scope.
-  VERBSPP_DATA_PATH awaited_work(channel_core& core, const wait_limit& limit,
-                                 const Operation& operation, scope_state& scope) noexcept
-      : awaited_work(core, limit) {
-    scope_ = &scope;
-    start(operation, {});
+  /// For borrowed memory, which must stay valid until the end of the scope.
+  VERBSPP_DATA_PATH static awaited_work in_scope(channel_core& core, const wait_limit& limit,
+                                                 const Operation& operation,
+                                                 scope_state& scope) noexcept {
+    return begin(core, limit, operation, &scope, {});
   }
   awaited_work(const awaited_work&) = delete;
   awaited_work& operator=(const awaited_work&) = delete;
   // The destructor of the base class, the request's handle, does not wait: the request keeps its
   // memory alive, or its scope waits for it.
   VERBSPP_DATA_PATH ~awaited_work() {
-    if (delayed_) [[unlikely]] {
-      core_.note_delayed(-1);
-      delayed_->memory.let_go();
-    }
+    if (is_delayed()) [[unlikely]]
+      forget_delayed();
   }
 
   /// Used by senders only: the channel whose `poll` resumes the operation.
   [[nodiscard]] channel_core& polled() const noexcept { return core_; }
 
   /// \returns true if posting has failed
-  [[nodiscard]] VERBSPP_DATA_PATH bool await_ready() const noexcept { return refused_.has_value(); }
+  [[nodiscard]] VERBSPP_DATA_PATH bool await_ready() const noexcept { return is_refused(); }
   /// \returns false if the result is already available, so the coroutine continues at once
   [[nodiscard]] VERBSPP_DATA_PATH bool await_suspend(std::coroutine_handle<> waiting) noexcept {
     waiting_ = waiting;
-    if (has_request()) [[likely]]
+    if (has_request()) [[likely]] {
+      assume_operation<Operation>();
       return then(*this);
+    }
     core_.continue_when(*this);
     return true;
   }
   [[nodiscard]] VERBSPP_DATA_PATH transport_result<completed_work> await_resume() noexcept {
-    if (refused_) [[unlikely]]
-      return *refused_;
+    if (is_refused()) [[unlikely]]
+      return *std::get_if<error>(&obstacle_);
     if (has_expired()) [[unlikely]]
       return expired_result();
+    if (has_request()) [[likely]]
+      assume_operation<Operation>();
     return take(call_limit::of_channel());
   }
 
- protected:
-  VERBSPP_DATA_PATH awaited_work(channel_core& core, const wait_limit& limit) noexcept
-      : awaited(proceed, test_room, limit), core_(core) {}
-  /// Sets the elements of the request so that they cover the whole memory object. \returns false if
-  /// the memory cannot be used; the error is then in `refused_`
-  template <class Source>
-  [[nodiscard]] VERBSPP_DATA_PATH bool names(Operation& operation, Source& memory) noexcept {
-    if (name_all(operation, memory)) [[likely]]
-      return true;
-    refused_ = element_for<Operation>(memory).assume_error();
-    return false;
-  }
-  VERBSPP_DATA_PATH void start(const Operation& operation, const kept_memory& memory) noexcept {
-    if (may_post() && !core_.has_delayed()) [[likely]]
-      post(operation, memory);
-    else
-      delay(operation, memory);
-  }
-
  private:
+  template <class, class>
+  friend class awaited_work;
+
   static constexpr bool is_receive = std::is_same_v<Operation, receive_operation>;
   static constexpr bool is_filling = is_receive || std::is_same_v<Operation, read_operation> ||
                                      std::is_same_v<Operation, compare_and_swap_operation> ||
                                      std::is_same_v<Operation, fetch_and_add_operation>;
   /// A request that waits for room in the queue, and has not been posted yet.
   struct delayed {
-    delayed(const Operation& of, const kept_memory& kept) noexcept : operation(of), memory(kept) {}
     Operation operation;
+    scope_state* scope;
     kept_memory memory;
   };
 
-  [[nodiscard]] VERBSPP_DATA_PATH bool may_post() const noexcept {
+  VERBSPP_DATA_PATH awaited_work(channel_core& core, const wait_limit& limit,
+                                 const request& posted) noexcept
+      : awaited(proceed, test_room, limit), pending_request(&core, posted), core_(core) {}
+  [[gnu::cold, gnu::noinline]] awaited_work(channel_core& core, const wait_limit& limit,
+                                            const error& refusal) noexcept
+      : awaited(proceed, test_room, limit), core_(core), obstacle_(refusal) {}
+  [[gnu::cold, gnu::noinline]] awaited_work(channel_core& core, const wait_limit& limit,
+                                            const delayed& until_room) noexcept
+      : awaited(proceed, test_room, limit), core_(core), obstacle_(until_room) {
+    core.note_delayed(1);
+  }
+
+  /// Posts the request if it is its turn.
+  [[nodiscard]] VERBSPP_DATA_PATH static awaited_work begin(channel_core& core,
+                                                            const wait_limit& limit,
+                                                            const Operation& operation,
+                                                            scope_state* scope,
+                                                            const kept_memory& memory) noexcept {
+    if (!is_next(core)) [[unlikely]]
+      return awaited_work(core, limit, delayed{operation, scope, memory});
+    return begin_now(core, limit, operation, scope, memory);
+  }
+  [[nodiscard]] VERBSPP_DATA_PATH static awaited_work begin_now(
+      channel_core& core, const wait_limit& limit, const Operation& operation, scope_state* scope,
+      const kept_memory& memory) noexcept {
+    request made;
+    const result<void> posted = post(core, operation, scope, memory, made);
+    if (!posted.has_value()) [[unlikely]]
+      return awaited_work(core, limit, posted.assume_error());
+    return awaited_work(core, limit, made);
+  }
+  [[nodiscard]] VERBSPP_DATA_PATH static result<void> post(channel_core& core,
+                                                           const Operation& operation,
+                                                           scope_state* scope,
+                                                           const kept_memory& memory,
+                                                           request& made) noexcept {
+    const result<void> posted = core.post(operation, made, {.scope = scope}, memory);
+    if constexpr (!is_filling)
+      if (posted.has_value() && core.watches()) [[unlikely]]
+        core.protect(made.number, operation_traits<Operation>::elements(operation));
+    return posted;
+  }
+  /// True if the queue has room, and no awaited request has waited longer for it.
+  [[nodiscard]] VERBSPP_DATA_PATH static bool is_next(const channel_core& core) noexcept {
+    return may_post(core) && !core.has_delayed();
+  }
+  [[nodiscard]] VERBSPP_DATA_PATH static bool may_post(const channel_core& core) noexcept {
     if constexpr (is_receive)
-      return core_.receives().need_not_wait();
+      return core.receives().need_not_wait();
     else
-      return core_.sends().need_not_wait();
+      return core.sends().need_not_wait();
   }
   [[nodiscard]] static state test_room(condition& self) noexcept {
-    return static_cast<awaited_work&>(self).may_post() ? state::met : state::unmet;
+    return may_post(static_cast<awaited_work&>(self).core_) ? state::met : state::unmet;
   }
   /// Called when the queue has room for a delayed request, when the limit of that wait is reached,
   /// and when the request has finished.
   static void proceed(continuation& self) noexcept {
     awaited_work& mine = static_cast<awaited_work&>(self);
-    if (mine.delayed_ && !mine.has_expired()) [[unlikely]] {
-      mine.post(mine.delayed_->operation, mine.delayed_->memory);
-      mine.delayed_.reset();
-      mine.core_.note_delayed(-1);
-      if (mine.has_request() && mine.then(mine)) return;
-    }
+    if (mine.is_delayed() && !mine.has_expired() && mine.post_delayed()) [[unlikely]]
+      return;
     mine.waiting_.resume();
   }
-  VERBSPP_DATA_PATH void post(const Operation& operation, const kept_memory& memory) noexcept {
+  /// Posts the delayed request. \returns true if it was posted, and has not finished
+  [[nodiscard, gnu::cold, gnu::noinline]] bool post_delayed() noexcept {
+    const delayed due = *std::get_if<delayed>(&obstacle_);
+    obstacle_ = std::monostate();
+    core_.note_delayed(-1);
     request made;
-    const result<void> posted = core_.post(operation, made, {.scope = scope_}, memory);
-    if (!posted.has_value()) [[unlikely]] {
-      refused_ = posted.assume_error();
-      return;
+    const result<void> posted = post(core_, due.operation, due.scope, due.memory, made);
+    if (!posted.has_value()) {
+      obstacle_ = posted.assume_error();
+      return false;
     }
-    if constexpr (!is_filling)
-      if (core_.watches()) [[unlikely]]
-        core_.protect(made.number, operation_traits<Operation>::elements(operation));
     pending_request::operator=(pending_request(&core_, made));
+    return then(*this);
   }
-  [[gnu::cold]] void delay(const Operation& operation, const kept_memory& memory) noexcept {
-    delayed_.emplace(operation, memory);
-    core_.note_delayed(1);
+  [[gnu::cold, gnu::noinline]] void forget_delayed() noexcept {
+    core_.note_delayed(-1);
+    std::get_if<delayed>(&obstacle_)->memory.let_go();
   }
-  [[nodiscard, gnu::cold]] transport_result<completed_work> expired_result() noexcept {
+  [[nodiscard, gnu::cold, gnu::noinline]] transport_result<completed_work>
+  expired_result() noexcept {
     if (!has_request()) return core_.ended_before(limit());
     const std::optional<error> root = core_.root_of_failure();
     const transport_result<completed_work> done = take(call_limit::of_channel());
     if (done.has_value() || !root || channel_core::is_lost(done.assume_error())) return done;
     return *root;
   }
+  [[nodiscard]] VERBSPP_DATA_PATH bool is_delayed() const noexcept {
+    return std::holds_alternative<delayed>(obstacle_);
+  }
+  [[nodiscard]] VERBSPP_DATA_PATH bool is_refused() const noexcept {
+    return std::holds_alternative<error>(obstacle_);
+  }
 
   channel_core& core_;
-  scope_state* scope_ = nullptr;
-  std::optional<error> refused_{};
-  std::optional<delayed> delayed_{};
+  /// Why the request has not been posted. The index is given because `{}` would clear all bytes.
+  std::variant<std::monostate, delayed, error> obstacle_{std::in_place_index<0>};
 };
 
 /// The awaitable for one request that owns its memory. Awaiting it returns the memory with the
 /// result.
 template <class Operation, class Memory>
   requires(!std::is_void_v<Memory>)
-class [[nodiscard]] awaited_work<Operation, Memory> : awaited_work<Operation, void> {
+class [[nodiscard]] awaited_work<Operation, Memory> {
   using request = awaited_work<Operation, void>;
 
  public:
-  VERBSPP_DATA_PATH awaited_work(channel_core& core, const wait_limit& limit, const Operation& rest,
-                                 Memory&& memory) noexcept
-      : request(core, limit), memory_(std::move(memory)) {
-    Operation operation = rest;
-    if (request::names(operation, memory_)) [[likely]]
-      request::start(operation, {});
+  VERBSPP_DATA_PATH static awaited_work of(channel_core& core, const wait_limit& limit,
+                                           const Operation& rest, Memory&& memory) noexcept {
+    return awaited_work(core, limit, rest, std::move(memory));
   }
   awaited_work(const awaited_work&) = delete;
   awaited_work& operator=(const awaited_work&) = delete;
   VERBSPP_DATA_PATH ~awaited_work() {
-    if (this->has_request()) [[unlikely]]
+    if (request_.has_request()) [[unlikely]]
       leave();
   }
 
-  using request::await_ready;
-  using request::await_suspend;
-  using request::polled;
+  [[nodiscard]] channel_core& polled() const noexcept { return request_.polled(); }
+  [[nodiscard]] VERBSPP_DATA_PATH bool await_ready() const noexcept {
+    return request_.await_ready();
+  }
+  [[nodiscard]] VERBSPP_DATA_PATH bool await_suspend(std::coroutine_handle<> waiting) noexcept {
+    return request_.await_suspend(waiting);
+  }
   [[nodiscard]] VERBSPP_DATA_PATH finished<Memory> await_resume() noexcept {
-    const transport_result<completed_work> done = request::await_resume();
+    const transport_result<completed_work> done = request_.await_resume();
     if (!done.has_value()) [[unlikely]]
       channel_core::keep_if_lost(done.assume_error(), memory_);
     else if constexpr (NotesFilling<Memory>)
@@ -215,16 +255,27 @@ class [[nodiscard]] awaited_work<Operation, Memory> : awaited_work<Operation, vo
   }
 
  private:
+  VERBSPP_DATA_PATH awaited_work(channel_core& core, const wait_limit& limit, const Operation& rest,
+                                 Memory&& memory) noexcept
+      : memory_(std::move(memory)), request_(begin(core, limit, rest, memory_)) {}
+  [[nodiscard]] VERBSPP_DATA_PATH static request begin(channel_core& core, const wait_limit& limit,
+                                                       Operation operation,
+                                                       Memory& memory) noexcept {
+    if (!name_all(operation, memory)) [[unlikely]]
+      return request(core, limit, element_for<Operation>(memory).assume_error());
+    return request::begin(core, limit, operation, nullptr, {});
+  }
   /// Hands the memory over to the request in flight, because the coroutine is being destroyed. If
   /// the record that this needs cannot be allocated, waits until the request has finished.
   [[gnu::cold]] void leave() noexcept {
-    if (!this->look())
+    if (!request_.look())
       if (auto* const left = new (std::nothrow) left_memory<Memory>(std::move(memory_)))
-        return this->leave_with({.keeper = left});
-    if (!this->drop_with_memory()) never_free(std::move(memory_));
+        return request_.leave_with({.keeper = left});
+    if (!request_.drop_with_memory()) never_free(std::move(memory_));
   }
 
   Memory memory_;
+  request request_;
 };
 
 /// The awaitable for the result of a posted request. The program keeps the request's handle.

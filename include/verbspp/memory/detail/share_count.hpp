@@ -2,6 +2,7 @@
 #pragma once
 
 #include <verbspp/base/detail/single_threaded.hpp>
+#include <verbspp/memory/detail/memory_keeper.hpp>
 
 #include <cstddef>
 
@@ -34,6 +35,13 @@ class share_count {
 
  private:
   std::size_t count_ = 1;
+};
+
+/// The base class of memory that counts its users, such as handles and requests. `let_go` subtracts
+/// one of them.
+struct counted_keeper : memory_keeper {
+  explicit counted_keeper(decltype(let_go) release) noexcept : memory_keeper{release} {}
+  share_count count{};
 };
 
 }  // namespace verbspp::detail
