@@ -92,7 +92,7 @@ LIMITS = {
     "usual_receive": Limit("more", 60, {"g++": 104, "clang": 106}),
     "usual_one_busy": Limit("more", 60, {"g++": 192, "clang": 189}),
     "usual_all_busy": Limit("more", 60, {"g++": 102, "clang": 113}),
-    "usual_awaited": Limit("more", 110, {"g++": 450, "clang": 425}),
+    "usual_awaited": Limit("more", 110, {"g++": 320, "clang": 350}),
     "usual_call": Limit("all", 600, {"g++": 1000, "clang": 990}),
     "usual_answer": Limit("all", 600, {"g++": 930, "clang": 920}),
 }
