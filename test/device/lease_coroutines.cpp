@@ -32,7 +32,7 @@ routine grant(channel& from, const leased_memory& memory, std::optional<lease<bo
   into.emplace(std::move(granted));
   co_return success();
 }
-/// The same for a lease that owns its memory.
+/// Awaits a lease that owns its memory.
 template <lease_by By = lease_by::window>
 routine grant_whole(channel& from, whole_buffer& memory, std::optional<whole_lease>& into,
                     wait_limit limit = patience) {
@@ -167,7 +167,7 @@ TEST_CASE_METHOD(full_queue, "an awaited lease waits for room in the send queue"
   std::optional<routine> granting(grant(bed.owner, memory, second));
   CHECK_FALSE(granting->is_done());
   CHECK(bed.owner.outstanding() == 2);
-  SECTION("and is granted then") {
+  SECTION("and is granted when there is room") {
     release();
     must(run(*granting, bed.owner));
     must(write(bed.peer, buffer<>(bed.domain, 64), must(second->remote())));

@@ -504,7 +504,8 @@ TEST_CASE("a rank that no longer answers can be used even if its last datagrams 
         must(world::join_lazily(noting_bootstrap{std::move(launched[rank]), &numbers[rank]},
                                 bed.domain.build_channel(), patience)));
   });
-  // Rank 0 receives only the first datagram of rank 1, and so is not told that rank 1 is connected.
+  // Rank 0 receives only the first datagram of rank 1. The one that reports that rank 1 is
+  // connected is lost.
   const std::string fault = "packet@" + std::to_string(numbers[0]) + ":2+=lost";
   const failing_device bad(fault.c_str());
   std::atomic<bool> has_left{false};

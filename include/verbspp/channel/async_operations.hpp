@@ -141,7 +141,7 @@ class VERBSPP_VIEW kept_elements {
   union {
     Element element_;
     inline_payload payload_;
-    refusal_source refusal_;  ///< of memory whose `gather` or `scatter` fails
+    refusal_source refusal_;  ///< for memory whose `gather` or `scatter` fails
   };
   detail::counted_keeper* keeper_ = nullptr;
   kind kind_ = kind::none;

@@ -215,7 +215,8 @@ class [[nodiscard]] awaited_work<Operation, void> : awaited, pending_request {
   }
 
   channel_core& core_;
-  /// Why the request has not been posted. The index is given because `{}` would clear all bytes.
+  /// The obstacle to posting the request, if there is one. The index is given because `{}`
+  /// would clear all bytes.
   std::variant<std::monostate, delayed, error> obstacle_{std::in_place_index<0>};
 };
 
