@@ -24,21 +24,32 @@ routine revoke(lease<both_ways>& granted, wait_limit limit = patience) {
   co_return success();
 }
 
-/// Awaits a lease, and passes it to the caller.
-template <lease_by By = lease_by::window>
-routine grant(channel& from, const leased_memory& memory, std::optional<lease<both_ways>>& into,
-              wait_limit limit = patience) {
-  VERBSPP_CO_TRY(granted, co_await from.async_lease<both_ways, By>(memory.region(), 0, 64, limit));
+/// Awaits the lease that `start` begins, and passes it to the caller.
+template <class Start, class Lease>
+routine await_lease(Start start, std::optional<Lease>& into) {
+  VERBSPP_CO_TRY(granted, co_await start());
   into.emplace(std::move(granted));
   co_return success();
 }
-/// Awaits a lease that owns its memory.
+
+// These are no coroutines, because g++ 11 crashes while it compiles a coroutine with a template
+// parameter that is a value of an enumeration.
+template <lease_by By = lease_by::window>
+routine grant(channel& from, const leased_memory& memory, std::optional<lease<both_ways>>& into,
+              const wait_limit& limit = patience) {
+  return await_lease(
+      [&from, &memory, limit] {
+        return from.async_lease<both_ways, By>(memory.region(), 0, 64, limit);
+      },
+      into);
+}
+/// The lease owns the memory.
 template <lease_by By = lease_by::window>
 routine grant_whole(channel& from, whole_buffer& memory, std::optional<whole_lease>& into,
-                    wait_limit limit = patience) {
-  VERBSPP_CO_TRY(granted, co_await from.async_lease<both_ways, By>(std::move(memory), limit));
-  into.emplace(std::move(granted));
-  co_return success();
+                    const wait_limit& limit = patience) {
+  return await_lease(
+      [&from, &memory, limit] { return from.async_lease<both_ways, By>(std::move(memory), limit); },
+      into);
 }
 
 /// Polls the channel until the coroutine has ended.
