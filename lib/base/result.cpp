@@ -17,7 +17,7 @@ void error::raise() const {
 #else
   std::array<char, 512> line{};
   format(line);
-  std::fprintf(stderr, "verbspp: value() was called on a result that holds an error: %s\n",
+  std::fprintf(stderr, "verbspp: a result was used without a check, so the program aborts: %s\n",
                line.data());
   std::abort();
 #endif

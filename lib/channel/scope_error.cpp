@@ -19,9 +19,10 @@ std::string scope_error::message() const {
   if (own_) text += "the function of the scope failed: " + own_->message();
   if (work_) {
     if (!text.empty()) text += "; and ";
-    text += "requests of the scope failed (" + std::to_string(failed_) +
-            " by an error of their own, " + std::to_string(flushed_) +
-            " flushed): " + work_->message();
+    if (failed_ + flushed_ != 0)
+      text += "requests of the scope failed (" + std::to_string(failed_) +
+              " by an error of their own, " + std::to_string(flushed_) + " flushed): ";
+    text += work_->message();
   }
   if (left_ != 0) {
     if (!text.empty()) text += "; and ";

@@ -145,7 +145,7 @@ cm_event_data copy_of(const rdma_cm_event& native) noexcept {
 
 error cm_moved_from(const char* operation) noexcept {
   return {error_kind::invalid_input, operation,
-          "this object was moved from, or has already completed its work or failed"};
+          "an object of this call was moved from, or an earlier call has consumed it"};
 }
 
 error cm_failure(const cm_event_data& event, const char* step) noexcept {

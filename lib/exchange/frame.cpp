@@ -82,10 +82,13 @@ described_field describe(const field_description& field) noexcept {
       std::snprintf(made.text.data(), made.text.size(), "remote memory (%s)", rights.data());
       break;
     case field_kind::remote_object:
-      print_memory("a remote object (%s) of %u bytes, '%.*s'");
+      print_memory(field.name.empty() ? "a remote object (%s) of %u bytes"
+                                      : "a remote object (%s) of %u bytes, named '%.*s'");
       break;
     case field_kind::remote_array:
-      print_memory("a remote array (%s) with elements of %u bytes, '%.*s'");
+      print_memory(field.name.empty()
+                       ? "a remote array (%s) with elements of %u bytes"
+                       : "a remote array (%s) with elements of %u bytes, named '%.*s'");
       break;
     case field_kind::remote_word:
       print("a remote word of %u bytes", field);

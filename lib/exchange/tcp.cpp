@@ -24,7 +24,7 @@ namespace {
 
 using detail::socket_address;
 
-constexpr const char* listening = "listen at TCP";
+constexpr const char* listening = "listen on TCP";
 constexpr const char* accepting = "accept over TCP";
 
 /// True if accepting again may succeed, because the error concerns only one client, or a signal

@@ -58,10 +58,10 @@ class tcp_attempt {
   std::chrono::nanoseconds time_to_connect_;
   pending_lookup lookup_{};
   host_addresses found_{};
-  std::size_t next_ = 0;       ///< the index of the address to try next
-  tcp_socket current_{};       ///< the socket that is being connected to the current address
-  clock::time_point until_{};  ///< the end of the time for the current address
-  clock::time_point until_all_{};
+  std::size_t next_ = 0;           ///< the index of the address to try next
+  tcp_socket current_{};           ///< the socket that is being connected to the current address
+  clock::time_point until_{};      ///< the deadline for the current address
+  clock::time_point until_all_{};  ///< the deadline for all addresses
   /// The text of the error, which names the failure of each address that was tried so far.
   std::array<char, longest_words> account_{};
   std::size_t account_size_ = 0;

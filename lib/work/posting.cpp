@@ -99,7 +99,8 @@ error detail::cannot_flush(const char* operation, bool nowhere) noexcept VERBSPP
             "specify flush_placement::global, flush_placement::persistent, or both"};
   return {error_kind::permission, operation,
           "the peer did not grant flushes with this placement: it must register its memory with "
-          "access::flush_global or access::flush_persistent"};
+          "access::flush_global for flush_placement::global, and with access::flush_persistent for "
+          "flush_placement::persistent"};
 }
 
 error detail::no_such_operation(const char* operation) noexcept VERBSPP_NONBLOCKING {

@@ -454,6 +454,7 @@ TEST_CASE("all channels have one type, whose objects can be stored") {
   const auto check_explained = [](const scope_error& told) {
     CHECK(told.work() == error_kind::not_connected);
     CHECK(told.message().find("it was moved from, or never built") != std::string::npos);
+    CHECK(told.message().find("failed (") == std::string::npos);  // no request has failed
   };
   check_explained(failure_of(empty.scope([](channel_scope& /*scope*/) {})));
   check_explained(failure_of(empty.manual_scope([](channel_scope& /*scope*/) { return 3; })));

@@ -32,8 +32,8 @@ routine await_lease(Start start, std::optional<Lease>& into) {
   co_return success();
 }
 
-// These are no coroutines, because g++ 11 crashes while it compiles a coroutine with a template
-// parameter that is a value of an enumeration.
+// The coroutine is separate from these functions, because g++ 11 crashes while it compiles a
+// coroutine with a template parameter that is a value of an enumeration.
 template <lease_by By = lease_by::window>
 routine grant(channel& from, const leased_memory& memory, std::optional<lease<both_ways>>& into,
               const wait_limit& limit = patience) {

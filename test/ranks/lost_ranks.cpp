@@ -600,8 +600,8 @@ TEST_CASE("an invalid report of a rank is ignored") {
     word[0] = joined << 24U | (step % 2 == 0 ? 1U << 23U : 0U) | kind << 16U | culprit;
     must(made[1]->peers()[0].write(
         {.elements = must(word.gather(0, 1)), .remote = must(steps.slice(8 * at, 8))}));
-    // Instead of a report from rank 1, rank 0 finds an invalid report about the same step. Rank 0
-    // ignores it, so the barriers succeed.
+    // In place of a report from rank 1, rank 0 finds an invalid report about the first of these two
+    // steps. Rank 0 ignores it, so both barriers succeed.
     for (int round = 0; round < 2; ++round) {
       const group_results late = made[0]->barrier({0, 1}, patience);
       INFO((late.has_value() ? "" : late.error().message()));

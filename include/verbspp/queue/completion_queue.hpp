@@ -29,7 +29,8 @@ class completion_channel;
 template <completion_features Features>
 class completion_queue_with;
 
-/// The completions that cause an event, with the values of `ibv_req_notify_cq`.
+/// The completions that cause an event. The enumerators have the values of the argument
+/// `solicited_only` of `ibv_req_notify_cq`.
 enum class notify_for : int {
   every_completion = 0,
   /// Receives for which the sender requested an event (`solicited`), and all failures.

@@ -23,8 +23,8 @@ struct tcp_launch {
   std::uint32_t size = 0;
   /// The host and port of rank 0: "node17:4711", "[fe80::1%eth0]:4711".
   std::string_view meeting_point{};
-  /// The name of the world: up to 64 bytes, the same for all ranks. It distinguishes worlds
-  /// that use the same meeting point.
+  /// The name of the world: up to 64 bytes, the same for all ranks. The meeting point refuses ranks
+  /// of a world with a different name.
   std::string_view name{};
 };
 

@@ -39,4 +39,4 @@ template <class Value>
   Class(Other) VERBSPP_DETAIL_REFUSED(                                                   \
       (std::is_integral_v<Other> && !::verbspp::detail::Number<Other>),                  \
       "a bool or a character is not a number: write the number or, if it is known only " \
-      "at run time, use the from() of its type")
+      "at run time, use from(), as in retry_count::from(value)")

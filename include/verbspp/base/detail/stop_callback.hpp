@@ -30,8 +30,8 @@ struct stoppable_sleep {
   /// Puts the thread to sleep. The callback is registered during this call, so a stop request calls
   /// `wake`.
   void (*sleep)(stoppable_sleep& self) noexcept;
-  /// Wakes the thread. This is called at most once, on any thread, and possibly before `sleep`
-  /// begins or after it has ended.
+  /// Wakes the thread. Each registered callback calls this at most once, on any thread, and
+  /// possibly before the thread sleeps or after it has woken up.
   void (*wake)(stoppable_sleep& self) noexcept;
 };
 

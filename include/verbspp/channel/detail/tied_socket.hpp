@@ -19,7 +19,9 @@ class tied_socket {
   tied_socket& operator=(tied_socket&& other) noexcept;
   ~tied_socket() { drop(); }
 
-  /// \errors `resource_exhausted` if no descriptor is left
+  /// Duplicates the socket, and counts the channel among those that are tied to it.
+  /// \errors `resource_exhausted` if no descriptor or no memory is left; those of the operating
+  /// system
   [[nodiscard]] static result<tied_socket> duplicate_of(int descriptor) noexcept;
 
   /// The descriptor of the duplicate; -1 if there is none.

@@ -165,7 +165,9 @@ class reader {
         return no("the section of a port must follow that of its device, `[" + std::string(name) +
                   "]`");
       if (*port_number != device().port_count + 1 || *port_number > max_ports)
-        return no("a device has at most two ports: 1, in its own section, and 2");
+        return no(
+            "a device has at most two ports: `[softN]` describes port 1, and `[softN port 2]` "
+            "port 2");
       port_ = device().port_count++;
     }
     port().layer = usual_;

@@ -127,7 +127,8 @@ int take_out(device_context& device, const memory_region& standing, memory_regio
   return EBUSY;
 }
 
-/// The destructor shows a region again that `take_out` has hidden, with its current properties.
+/// The destructor makes a region that `take_out` has hidden visible again, with the current
+/// properties of the region.
 class shown_again {
  public:
   shown_again(region_table& table, memory_region& region) noexcept

@@ -24,7 +24,7 @@ void add_transport(bytes& to, bool tcp) {
     add(to, {0x10, 0, 0x20, 0, 0, 0, 0, 1, 0, 0, 0, 2, 0x50, 0x10, 1, 0, 0, 0, 0, 0});
     return;
   }
-  // The VXLAN port, and after it a network identifier.
+  // A UDP header with the VXLAN port, 4789, and a VXLAN header with a network identifier.
   add(to, {0x10, 0, 0x12, 0xb5, 0, 24, 0, 0});
   add(to, {8, 0, 0, 0, 0, 1, 2, 0});
 }
