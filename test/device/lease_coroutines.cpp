@@ -24,32 +24,41 @@ routine revoke(lease<both_ways>& granted, wait_limit limit = patience) {
   co_return success();
 }
 
-/// Awaits the lease that `start` begins, and passes it to the caller.
-template <class Start, class Lease>
-routine await_lease(Start start, std::optional<Lease>& into) {
-  VERBSPP_CO_TRY(granted, co_await start());
-  into.emplace(std::move(granted));
+// The coroutines that await a lease have the way of leasing as an argument, because g++ 11 crashes
+// while it compiles a coroutine with a template parameter that is a value of an enumeration.
+
+/// Awaits a lease, and passes it to the caller.
+routine grant(channel& from, const leased_memory& memory, std::optional<lease<both_ways>>& into,
+              wait_limit limit = patience, lease_by by = lease_by::window) {
+  const auto& region = memory.region();
+  std::optional<result<lease<both_ways>>> granted;
+  if (by == lease_by::window)
+    granted.emplace(co_await from.async_lease<both_ways>(region, 0, 64, limit));
+  else if (by == lease_by::registration)
+    granted.emplace(
+        co_await from.async_lease<both_ways, lease_by::registration>(region, 0, 64, limit));
+  else
+    granted.emplace(
+        co_await from.async_lease<both_ways, lease_by::connection>(region, 0, 64, limit));
+  VERBSPP_CO_TRY(given, std::move(*granted));
+  into.emplace(std::move(given));
   co_return success();
 }
-
-// The coroutine is separate from these functions, because g++ 11 crashes while it compiles a
-// coroutine with a template parameter that is a value of an enumeration.
-template <lease_by By = lease_by::window>
-routine grant(channel& from, const leased_memory& memory, std::optional<lease<both_ways>>& into,
-              const wait_limit& limit = patience) {
-  return await_lease(
-      [&from, &memory, limit] {
-        return from.async_lease<both_ways, By>(memory.region(), 0, 64, limit);
-      },
-      into);
-}
-/// The lease owns the memory.
-template <lease_by By = lease_by::window>
+/// Awaits a lease that owns its memory.
 routine grant_whole(channel& from, whole_buffer& memory, std::optional<whole_lease>& into,
-                    const wait_limit& limit = patience) {
-  return await_lease(
-      [&from, &memory, limit] { return from.async_lease<both_ways, By>(std::move(memory), limit); },
-      into);
+                    wait_limit limit = patience, lease_by by = lease_by::window) {
+  std::optional<result<whole_lease>> granted;
+  if (by == lease_by::window)
+    granted.emplace(co_await from.async_lease<both_ways>(std::move(memory), limit));
+  else if (by == lease_by::registration)
+    granted.emplace(
+        co_await from.async_lease<both_ways, lease_by::registration>(std::move(memory), limit));
+  else
+    granted.emplace(
+        co_await from.async_lease<both_ways, lease_by::connection>(std::move(memory), limit));
+  VERBSPP_CO_TRY(given, std::move(*granted));
+  into.emplace(std::move(given));
+  co_return success();
 }
 
 /// Polls the channel until the coroutine has ended.
@@ -107,7 +116,7 @@ TEST_CASE("a coroutine awaits each kind of lease") {
   for_each_way([]<lease_by By>(lease_bed& bed) {
     leased_memory memory(bed.domain, 64);
     std::optional<lease<both_ways>> granted;
-    routine granting = grant<By>(bed.owner, memory, granted);
+    routine granting = grant(bed.owner, memory, granted, patience, By);
     must(run(granting, bed.owner));
     CHECK(bed.owner.outstanding() == 0);
     const auto far = must(granted->remote());
@@ -122,7 +131,7 @@ TEST_CASE("awaited leases own or share their memory") {
     auto memory = must(whole_buffer::allocate(bed.domain, 64));
     const std::byte* const first = memory.data();
     std::optional<whole_lease> owning;
-    routine granting = grant_whole<By>(bed.owner, memory, owning);
+    routine granting = grant_whole(bed.owner, memory, owning, patience, By);
     must(run(granting, bed.owner));
     CHECK(owning->memory().data() == first);
     must(write(bed.peer, buffer<>(bed.domain, 64), must(owning->remote())));
@@ -162,13 +171,13 @@ TEST_CASE("an awaited lease that is refused leaves the memory to the caller") {
   auto memory = must(whole_buffer::allocate(bed.domain, 64));
   const std::byte* const first = memory.data();
   std::optional<whole_lease> none;
-  routine granting = grant_whole<lease_by::registration>(ends.left, memory, none);
+  routine granting = grant_whole(ends.left, memory, none, patience, lease_by::registration);
   REQUIRE(granting.is_done());
   CHECK(failure_of(granting.get()) == error_kind::permission);
   CHECK(memory.data() == first);
   const leased_memory region(bed.domain, 32);
   std::optional<lease<both_ways>> neither;
-  routine too_long = grant<lease_by::registration>(ends.left, region, neither);
+  routine too_long = grant(ends.left, region, neither, patience, lease_by::registration);
   REQUIRE(too_long.is_done());
   CHECK(failure_of(too_long.get()) == error_kind::invalid_input);
 }
