@@ -119,7 +119,7 @@ TEST_CASE("an invalid configuration is refused with its line number") {
            mistake{"[soft" + huge + "]", 1, "N from 0 to 63"},
            mistake{"[soft-1]", 1, "N from 0 to 63"},
            mistake{"[soft0]\n[soft0 port " + huge + "]", 2, "only `port P`"},
-           mistake{"[soft0]\n[soft0 port 0]", 2, "and 2"},
+           mistake{"[soft0]\n[soft0 port 0]", 2, "describes port 1"},
            mistake{"[soft0]]", 1, "N from 0 to 63"},
            mistake{"[soft0]\ngid " + huge + " = ::1 v2", 2, "from 0 to 15"},
            mistake{"[soft0]\ngid 0 = " + huge + " v2", 2, "an IPv6 or IPv4 address"},
