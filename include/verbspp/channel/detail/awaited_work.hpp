@@ -54,8 +54,7 @@ class [[nodiscard]] awaited_work<Operation, void> : awaited, pending_request {
   template <class Source>
     requires GoesWithWork<Source>
   VERBSPP_DATA_PATH static awaited_work of(channel_core& core, const wait_limit& limit,
-                                           const Operation& rest, Source&& memory) noexcept {
-    Operation operation = rest;
+                                           Operation operation, Source&& memory) noexcept {
     if (!name_all(operation, memory)) [[unlikely]]
       return awaited_work(core, limit, element_for<Operation>(memory).assume_error());
     if constexpr (SharedMemory<Source>)
