@@ -55,27 +55,25 @@ class watched_descriptors {
   [[nodiscard]] int descriptor() const noexcept { return events_.descriptor(); }
   /// Replaces the watched descriptors.
   void watch(std::span<const pollfd> entries, steady_clock::time_point until) noexcept {
-    // The kernel has removed closed descriptors already. If the number of a closed descriptor was
-    // reused, the removal fails, which is harmless.
-    for (std::size_t i = 0; i < count_; ++i)
-      ::epoll_ctl(events_.descriptor(), EPOLL_CTL_DEL, watched_[i], nullptr);
-    count_ = 0;
+    // A new set each time: removing the descriptors one by one would use the numbers of those that
+    // were closed, which other threads may have reused.
+    watched_ = tcp_socket::from_native(::epoll_create1(EPOLL_CLOEXEC));
     for (const pollfd& each : entries) {
       epoll_event entry{.events = each.events == POLLIN ? EPOLLIN : EPOLLIN | EPOLLOUT, .data = {}};
       if (each.events == POLLOUT) entry.events = EPOLLOUT;
-      if (each.fd < 0 || ::epoll_ctl(events_.descriptor(), EPOLL_CTL_ADD, each.fd, &entry) != 0)
-        continue;
-      watched_[count_++] = each.fd;
+      if (each.fd >= 0) ::epoll_ctl(watched_.descriptor(), EPOLL_CTL_ADD, each.fd, &entry);
     }
+    epoll_event entry{.events = EPOLLIN, .data = {}};
+    // Without a descriptor or memory for the set, the timer makes the session poll the descriptors.
+    if (::epoll_ctl(events_.descriptor(), EPOLL_CTL_ADD, watched_.descriptor(), &entry) != 0)
+      until = std::min(until, steady_clock::now() + std::chrono::milliseconds(10));
     set_timer(timer_.descriptor(), until);
   }
-  static constexpr std::size_t most = 66;
 
  private:
   tcp_socket events_{};
   tcp_socket timer_{};
-  std::array<int, most> watched_{};
-  std::size_t count_ = 0;
+  tcp_socket watched_{};  ///< the epoll instance of the watched descriptors
 };
 
 /// The connections that may be chosen.

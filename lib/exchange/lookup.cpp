@@ -16,6 +16,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <mutex>
 #include <new>
 #include <span>
 
@@ -32,7 +33,10 @@ using host_name = std::array<char, longest_host + 1>;
 struct lookup {
   host_name host{};
   std::uint16_t port = 0;
-  int answered = -1;  ///< an eventfd
+  /// An eventfd; -1 once the caller has left. Only the caller opens and closes it, because another
+  /// thread that closes it could hit a call in which the caller uses the same number.
+  int answered = -1;
+  std::mutex lock{};  ///< held while `answered` is closed, or raised
   int outcome = 0;
   int errnum = 0;
   host_addresses found{};
@@ -40,9 +44,16 @@ struct lookup {
   std::atomic<int> owners{1};
 
   void drop() noexcept {
-    if (owners.fetch_sub(1) != 1) return;
-    if (answered >= 0) ::close(answered);
-    delete this;
+    if (owners.fetch_sub(1) == 1) delete this;
+  }
+  /// Called when the caller needs no answer any more.
+  void leave() noexcept {
+    {
+      const std::lock_guard guard(lock);
+      if (answered >= 0) ::close(answered);
+      answered = -1;
+    }
+    drop();
   }
 };
 
@@ -98,7 +109,10 @@ void* run_lookup(void* argument) noexcept {
   asked->outcome = get_addresses(asked->host.data(), 0, asked->port, asked->found);
   asked->errnum = errno;
   asked->is_done.store(true, std::memory_order_release);
-  raise(asked->answered);
+  {
+    const std::lock_guard guard(asked->lock);
+    if (asked->answered >= 0) raise(asked->answered);
+  }
   asked->drop();
   lookups_under_way.fetch_sub(1);
   return nullptr;
@@ -158,7 +172,7 @@ result<host_addresses> addresses_of_number(std::string_view host, std::uint16_t 
 }
 
 pending_lookup::~pending_lookup() {
-  if (asked_ != nullptr) asked_->drop();
+  if (asked_ != nullptr) asked_->leave();
 }
 
 result<pending_lookup> pending_lookup::start(std::string_view host, std::uint16_t port) noexcept {
