@@ -67,8 +67,8 @@ static_assert(datagram_header_size + length <= place_size);
         "handshake";
   if (errnum == ESTALE)
     hint =
-        "that rank still uses the old channel between the two ranks, and the calling rank a new "
-        "one: call mend() on all ranks";
+        "that rank is still connected to an earlier channel of the calling rank: call mend() on "
+        "all ranks";
   return error::from_errno(errnum, calling).as(error_kind::not_connected, hint);
 }
 
