@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Includes most of the headers at once, with strict warnings. alone.py uses the same options to
-// compile each header separately.
+// Includes all headers, except those that need Asio, at once, with strict warnings. alone.py uses
+// the same options to compile each header separately.
 
+#include <verbspp/calls.hpp>
 #include <verbspp/channel.hpp>
 #include <verbspp/cm.hpp>
 #include <verbspp/exchange.hpp>
+#include <verbspp/fwd.hpp>
 #include <verbspp/group.hpp>
 #include <verbspp/ranks.hpp>
+#include <verbspp/sender.hpp>
 #include <verbspp/verbspp.hpp>
 
 #include <tuple>

@@ -7,8 +7,12 @@
 #error "compiled with RTTI: this checks nothing"
 #endif
 
+#include <verbspp/calls.hpp>
+#include <verbspp/channel.hpp>
 #include <verbspp/cm.hpp>
 #include <verbspp/exchange.hpp>
+#include <verbspp/fwd.hpp>
 #include <verbspp/group.hpp>
 #include <verbspp/ranks.hpp>
+#include <verbspp/sender.hpp>
 #include <verbspp/verbspp.hpp>

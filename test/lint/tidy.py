@@ -53,7 +53,7 @@ def main():
             compiles, output, read = check.compiler_output([*command, "-fsyntax-only", source], directory)
             files.update(read)
             said += "" if compiles else f"{source} does not compile alone:\n{output}"
-        # Findings in public headers are reported once, for a file that includes most of them.
+        # Findings in public headers are reported once, for a file that includes them.
         in_files = "/lib/" if "lib" in sources[0].parts else "/include/verbspp/|/all_headers.cpp"
         with tempfile.TemporaryDirectory() as folder:
             joined = write_joined(pathlib.Path(folder), sources, command, directory)
