@@ -51,7 +51,8 @@ class buffer {
 };
 
 /// The messages that both ends send. All are taken from the same random bytes; message i starts at
-/// block i modulo 8. So each message differs from the previous one, and no message is copied.
+/// block i modulo 8. So no message is copied, and all but very short messages differ from the
+/// previous one.
 class script {
  public:
   static result<script> write(const options& given) {
@@ -94,8 +95,9 @@ bool same(std::span<const std::byte> a, std::span<const std::byte> b, bool whole
   return std::memcmp(&a[a.size() - line], &b[a.size() - line], line) == 0;
 }
 
-/// True for the first message of ibv_rc_pingpong's client: each byte is 0x7b, except that the first
-/// byte of a page is zero if the client runs with --chk.
+/// True if this can be the first message of ibv_rc_pingpong's client: each byte is 0x7b, except
+/// that the first byte of a page may be zero. It must be zero if `with_zeros`, which means that the
+/// client runs with --chk.
 bool is_first_of_ibv_client(std::span<const std::byte> message, bool with_zeros) {
   constexpr std::byte fill{0x7b};
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));

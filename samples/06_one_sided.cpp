@@ -19,8 +19,7 @@ using namespace verbspp;
 
 constexpr std::size_t entries = 8;
 
-/// The memory that the server shares. Both ends have to use the same layout; the types check this
-/// as far as possible.
+/// The memory that the server shares. Both ends have to use the same layout.
 struct board {
   std::uint64_t version;
   std::uint64_t visitors;

@@ -108,7 +108,7 @@ class copy_end {
     if (outcome.has_error()) is_own_fault_ = true;
     return outcome;
   }
-  /// Reports that the copy continues after this failure; returns false if it doesn't.
+  /// If the copy continues after this failure, reports the failure and returns true.
   bool goes_on_after(const error& failure, const char* peer) {
     if (is_own_fault_ || failure == error_kind::mismatch || clock_type::now() >= deadline_)
       return false;

@@ -100,7 +100,7 @@ transport_result<void> run(std::string_view device_name) {
   std::jthread poller([&](const std::stop_token& stop) {
     std::array<arrival, 1> news;
     while (!stop.stop_requested()) {
-      static_cast<void>(hub.wait(news, stop));  // ends when the channel has news
+      static_cast<void>(hub.wait(news, stop));  // ends on news or a stop request
       link.poll();                              // completes operations
     }
   });
