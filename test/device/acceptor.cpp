@@ -123,8 +123,7 @@ TEST_CASE("an acceptor connects 240 clients that connect at the same time") {
     CHECK(met.back().met.channel.is_connected());
     CHECK(met.back().socket.is_open());
   }
-  // With the option `--success`, Catch prints the time that this took. For soft0, the time is less
-  // than two seconds on two otherwise idle cores.
+  // With the option `--success`, Catch prints the time that this took.
   const std::chrono::duration<double> taken = clock::now() - begun;
   SUCCEED(count << " clients were connected within " << taken.count() << " s");
   // The time says nothing if tests run in parallel or with a sanitizer, so it is checked only on

@@ -39,7 +39,7 @@ void check_assignment(Make make) {
   left = std::move(right);
   CHECK(live_objects() == objects - 1);
   CHECK(left.native_handle() == kept);
-  CHECK(right.native_handle() == nullptr);  // this is the subject of the test
+  CHECK(right.native_handle() == nullptr);
   assign_to_itself(left);
   CHECK(live_objects() == objects - 1);
   CHECK(left.native_handle() == kept);

@@ -137,7 +137,7 @@ TEST_CASE("a scope awaits all posted requests and reports failures whose results
   const auto write = [&]() -> scoped {
     async_scope scope(ends.left);
     const auto remote = to.remote();
-    // The device refuses the address.
+    // If `fails`, the peer's device refuses this rkey.
     const remote_memory<access::remote_write> wrong(
         remote.address(), 8, remote_key(remote.rkey().value() ^ (fails ? 0x00a50000U : 0U)));
     CHECK(scope.post_write({.elements = from.gather(0, 8), .remote = wrong}).has_value());

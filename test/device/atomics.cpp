@@ -137,8 +137,8 @@ TEST_CASE_METHOD(two_queue_pairs, "the result of an atomic operation must have e
 
 namespace {
 
-/// Posts an atomic write on a queue pair with the extended interface, and polls its completion.
-/// This function is a template so that it compiles even if libibverbs lacks the operation.
+/// Tests atomic writes on a queue pair with the extended interface. This function is a template so
+/// that it compiles even if libibverbs lacks the operation.
 template <class QueuePair>
 void write_atomically(const testbed& bed, QueuePair& left, words& target) {
   constexpr std::uint64_t before = 0x0123456789abcdef, after = 0xfedcba9876543210;

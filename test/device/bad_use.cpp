@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Incorrect use of the library, and a port that is down. In each case, the library reports a
-/// typed error, and later requests still succeed. Incorrect use of memory is tested in
+/// Incorrect use of the library, and a port that is down. Incorrect use of memory is tested in
 /// work_errors.cpp.
 
 #include "datagrams.hpp"

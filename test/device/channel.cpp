@@ -165,7 +165,7 @@ TEST_CASE_METHOD(two_channels, "a scope returns when all of its requests have fi
   buffer<> mine(bed.domain, pattern(64, 6));
   buffer<> theirs(bed.domain, 64);
   must(left.scope([&](channel_scope& s) -> result<void> {
-    // There are more requests than the queue holds, so posting waits for room.
+    // The queue was created for fewer requests, so posting may have to wait for room.
     for (int i = 0; i < 100; ++i) {
       const auto at = static_cast<std::size_t>(i % 64);
       VERBSPP_TRYV(s.post_write(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Programs that misuse a channel, and the errors and assertions that report it.
+/// Misuse of channels, and uses that are unusual but correct.
 #include "../assertions.hpp"
 #include "channels.hpp"
 

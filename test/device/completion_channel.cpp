@@ -59,7 +59,7 @@ struct one_waiting {
 
 [[nodiscard]] clock::time_point deadline() { return clock::now() + patience; }
 
-/// Waits until a send has completed, which means that its message has arrived.
+/// Waits until a send has completed. Its receive may complete a little later.
 void let_arrive(const testbed& bed) { static_cast<void>(take_one(bed.left_queue)); }
 
 /// Waits until the descriptor has events to read.

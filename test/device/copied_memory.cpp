@@ -155,7 +155,6 @@ TEST_CASE("on a device without memory windows, memory is registered instead of c
 }
 
 TEST_CASE("a copy is not used again if the device has failed to revoke the access to it") {
-  // With other drivers, LeakSanitizer would report the memory that stays registered forever.
   if (!device_name().starts_with("soft"))
     SKIP("with this driver, LeakSanitizer would report memory that the test leaks on purpose");
   static int reports = 0;

@@ -73,8 +73,8 @@ inline void send(const testbed& bed, connected_datagram& from, const datagram_de
   take_success(from.send_completion_queue(), 77, line, file);
 }
 
-/// A multicast group that only these tests use. If the port's address is IPv4-mapped, the group is
-/// an IPv4 group, whose GID is IPv4-mapped as well.
+/// A multicast group for these tests. If the port's address is IPv4-mapped, the group is an IPv4
+/// group, whose GID is IPv4-mapped as well.
 struct multicast_group {
   gid address;
   lid multicast_lid = 0;

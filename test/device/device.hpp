@@ -4,8 +4,7 @@
 /// and waits with timeouts.
 ///
 /// The tests run on the software device, on the kernel's software driver and on hardware. They
-/// therefore query the limits of the device, and accept every permitted behaviour where devices may
-/// differ.
+/// therefore allow for differences between devices, and query limits where they need them.
 #pragma once
 
 #include "../catch.hpp"
@@ -239,7 +238,6 @@ struct queried {
   ibv_qp_init_attr initial{};
 };
 
-/// Queries the attributes of a queue pair from the device.
 [[nodiscard]] queried query(ibv_qp* queue_pair);
 
 /// Moves a queue pair to ERR, as a failure would.

@@ -16,7 +16,8 @@
 namespace verbspp::test {
 
 /// Runs the event loop from the documentation with epoll. Calls `work` once per round, and returns
-/// as soon as `work` returns true. Fails the test case if a wakeup is lost.
+/// as soon as `work` returns true. Throws `failure` if the loop is not woken within `patience`,
+/// unless the source's deadline comes first.
 template <EventSource Source, class Work>
 void serve(Source& source, Work work) {
   const tcp_socket loop = tcp_socket::from_native(::epoll_create1(EPOLL_CLOEXEC));

@@ -22,7 +22,7 @@ struct expected_failure {
   error_kind kind;
 };
 
-/// An errno value that only the kernel uses, and that has no name.
+/// An errno value that only the kernel uses, and that <cerrno> does not name.
 inline constexpr int nameless_errno = 524;
 
 /// The errno values with which the tests make calls fail, unless they choose others.

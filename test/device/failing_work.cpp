@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Tests failures of libibverbs calls that post, poll or wait.
+/// Tests failures of libibverbs calls that post, poll or wait, and of the query of the device's
+/// clock.
 
 #include "datagrams.hpp"
 #include "failing_calls.hpp"

@@ -55,7 +55,6 @@ TEST_CASE("posting to a full send queue would block and all accepted requests co
                               {.id = id, .signaled = id + 1 >= std::min(granted, queried)});
       },
       granted, queried);
-  // Writes and reads are refused as well.
   CHECK(failure_of(left.post_write({.elements = outbox.gather(), .remote = outbox.remote()})) ==
         error_kind::would_block);
   CHECK(failure_of(left.post_read({.elements = outbox.scatter(), .remote = outbox.remote()})) ==

@@ -59,7 +59,6 @@ void break_link(std::vector<group>& all, std::uint32_t one, std::uint32_t other)
   static_cast<void>(all[other][one].close());
 }
 
-/// Reconnects the two members.
 void mend(std::vector<group>& all, std::uint32_t one, std::uint32_t other) {
   const endpoint here = must(all[one][other].renew());
   const endpoint there = must(all[other][one].renew());
@@ -302,7 +301,6 @@ TEST_CASE("numbers beyond a group's size are refused before anything is posted")
   const auto failed = failure_of(all[0].scope(
       [&](group_scope& scope) { return scope.post_multicast({2}, {.elements = from.gather()}); }));
   CHECK(failed.own()->kind() == error_kind::invalid_input);
-  // An empty list of peers is permitted.
   CHECK(all[0].multicast({}, {.elements = from.gather()}));
 
   group none;

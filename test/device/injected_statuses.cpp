@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Every status with which a work request can complete, including those that only a defective
-/// device reports.
+/// Every status with which a work request can fail, including those that only a defective device
+/// reports.
 
 #include "device.hpp"
 #include "failing_verb.hpp"

@@ -206,7 +206,6 @@ TEST_CASE_METHOD(memory_for_windows,
 }
 
 TEST_CASE("memory is not freed if the device has failed to revoke its lease") {
-  // With other drivers, LeakSanitizer would report the memory that stays registered forever.
   if (!device_name().starts_with("soft"))
     SKIP("with this driver, LeakSanitizer would report memory that the test leaks on purpose");
   lease_bed bed;

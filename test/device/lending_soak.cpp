@@ -78,7 +78,8 @@ class lending_client {
   std::minstd_rand random_;
   caller calls_;
   std::array<lent, 3> memory_{};
-  // Memory that the caller copies instead of registering it.
+  // Memory of the program that is not registered. The caller copies it if the device has memory
+  // windows, and otherwise registers it for the call.
   std::vector<std::byte> own_ = std::vector<std::byte>(4000);
   std::vector<std::byte> own_seen_ = own_;
 };

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
 /// Memory that requests own, if the device neither stops nor destroys their queue pair. The device
-/// may then write to the memory at any time, so the memory must never be freed or returned.
+/// may then write to the memory at any time, so the memory must not be freed or returned before the
+/// queue pair is destroyed.
 
 #include "../eager.hpp"
 #include "../sanitized.hpp"

@@ -66,8 +66,8 @@ void check_connection(const testbed& bed, channel& from, channel& to) {
 }  // namespace
 
 TEST_CASE_METHOD(two_places, "two ends that connect to each other at once get one connection") {
-  // The listeners are the same in all rounds, so each meeting must skip connections that earlier
-  // ones left behind.
+  // The listeners are the same in all rounds, so a meeting may find connections that earlier ones
+  // left behind, and must skip them.
   for (int i = 0; i < 20; ++i) {
     auto other =
         std::async(std::launch::async, [&] { return meet_at(bed, right, left.port, i, patience); });
@@ -205,7 +205,7 @@ TEST_CASE("an event loop drives many meetings at once on one thread") {
   for (std::size_t i = 0; i < count; ++i) {
     const int number = static_cast<int>(i);
     sessions.push_back(start_at(bed, left[i], "127.0.0.1", right[i].port, number));
-    // The host name is resolved on another thread, so that the loop does not have to wait for it.
+    // "localhost" is resolved on another thread, so that the loop does not have to wait for it.
     sessions.push_back(
         start_at(bed, right[i], i == 0 ? "localhost" : "127.0.0.1", left[i].port, -number));
   }

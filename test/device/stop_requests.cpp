@@ -24,8 +24,8 @@ using slots = std::array<work_completion, 4>;
 using queue_of_both =
     completion_queue_with<completion_feature::waitable | completion_feature::queue_pair_number>;
 
-/// Requests a stop while the wait sleeps. Returns how long it took for the wait to end after the
-/// request.
+/// Requests a stop when the wait has probably begun to sleep. Returns how long it took for the wait
+/// to end after the request.
 template <class Wait>
 [[nodiscard]] clock::duration sleeps_on(Wait wait) {
   std::stop_source source;

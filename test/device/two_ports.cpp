@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// A device with two ports, one of which goes down. softverbs creates such a device from
-/// two_ports.conf.
+/// A device with two ports. softverbs creates such a device from two_ports.conf.
 
 #include "device.hpp"
 #include "failing_verb.hpp"

@@ -2,8 +2,7 @@
 /// \file
 /// Checks that memory which the device uses is marked correctly for AddressSanitizer and Valgrind,
 /// and that these tools do not report the device's own accesses. The tests also run without the
-/// tools, which shows that they are not required. The tests in ../watched check that the tools find
-/// mistakes.
+/// tools. The tests in ../watched check that the tools find mistakes.
 #include "channels.hpp"
 #include <verbspp/memory/detail/watched_memory.hpp>
 

@@ -37,8 +37,8 @@ struct writer {
       : writer(bed, must(waitable_completion_queue::create(bed.context, capacity))) {}
 
   void write(std::uint64_t id) { must(pair.post_write({.remote = memory.remote()}, {.id = id})); }
-  /// Posts requests without a pause until `enough` is true, so that the completion queue overruns
-  /// even though a wait is polling it.
+  /// Posts requests as fast as possible until `enough` is true or `patience` is over, so that the
+  /// completion queue overruns even though a wait is polling it.
   void overrun(const std::atomic<bool>& enough) {
     for (const auto until = clock::now() + patience; !enough && clock::now() < until;)
       if (!pair.post_write({.remote = memory.remote()}).has_value()) std::this_thread::yield();
