@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Stop tokens that count the calls to their functions, for tests in which a stop request
-/// wakes a wait.
+/// Stop tokens that count how often they are polled and how many callbacks they have, for tests in
+/// which a stop request wakes a wait.
 #pragma once
 
 #include <verbspp/base/wait_limit.hpp>

@@ -41,7 +41,7 @@ TEST_CASE("every operation with shared memory can be awaited through Asio") {
     must(co_await left.async_compare_and_swap(
         {.result = result, .remote = word, .expected = before + 1, .desired = before},
         use_awaitable));
-    // The same operations, called with the buffers themselves instead of their elements.
+    // Other forms in which these calls accept memory.
     must(co_await left.async_write(mine, {.remote = must(theirs.remote())}, use_awaitable));
     must(co_await left.async_read(back, {.remote = remote}, use_awaitable));
     must(co_await left.async_send({.elements = mine}, use_awaitable));

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Failures while connecting. The error must name the step that failed, nothing may leak, and
-/// nothing may hang.
+/// Failures while connecting, and the errors that report them.
 
 #include "cm_bed.hpp"
 

@@ -56,7 +56,7 @@ void drive(Left& left, Right& right) {
       "both ends to be connected");
 }
 
-/// Advances both sessions until the first one fails. \returns its error
+/// Advances both sessions until `failing` fails. \returns its error
 template <class Failing, class Other>
 [[nodiscard]] error drive_until_failure(Failing& failing, Other& other) {
   std::optional<error> why;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Events that the devices under test never report: an address has moved to another device, as
-/// happens with bonded interfaces, or a connection could not be established. So the tests turn
-/// other events into these.
+/// Events that the devices under test rarely or never report: an address has moved to another
+/// device, as happens with bonded interfaces, or a connection could not be established. So the
+/// tests turn other events into these.
 
 #include "cm_bed.hpp"
 

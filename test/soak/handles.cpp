@@ -75,8 +75,8 @@ bool end::take(held& one, bool waits) {
       one.handle);
 }
 
-/// Drops the handle to a request. From then on, borrowed memory belongs to the program again,
-/// whereas owned or shared memory is left to the request.
+/// Drops the handle to a request. After that, borrowed memory belongs to the program again, owned
+/// memory has been destroyed, and shared memory is left to the request.
 void end::drop(held& one) {
   doing_ = "dropping a handle";
   const bool was_shared = one.shared.has_value();
