@@ -7,7 +7,7 @@ namespace verbspp::test {
 /// device made.
 [[nodiscard]] int allocations() noexcept;
 
-/// Calls the function, and returns the number of heap allocations that it made.
+/// Calls the function, and returns by how much `allocations()` has grown.
 template <class Call>
 [[nodiscard]] int allocations_in(Call call) {
   const int before = allocations();

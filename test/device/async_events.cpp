@@ -40,8 +40,7 @@ struct overrun {
   connected pair;
 };
 
-/// Returns the next event of the given type. Skips events of other types, which only some devices
-/// report.
+/// Returns the next event of the given type, and skips events of other types.
 [[nodiscard]] async_event event_of(const context& device, async_event_type type) {
   for (const auto until = deadline();;) {
     const auto event = must(device.wait_async_event(until));

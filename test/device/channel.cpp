@@ -282,7 +282,7 @@ TEST_CASE_METHOD(two_channels, "a timeout ends a wait and returns all memory to 
   CHECK(left.state() == channel_state::broken);
   CHECK(left.failure()->flushed() == 2);
 
-  // The other requests report the same reason.
+  // The other receive has been flushed, and later calls report the timeout.
   const auto flushed = failure_of(other.wait());
   REQUIRE(flushed.work() != nullptr);
   CHECK(flushed.work()->status() == work_status::flushed);

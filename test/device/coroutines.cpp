@@ -80,7 +80,7 @@ TEST_CASE_METHOD(two_channels, "every operation with shared memory can be awaite
     std::memcpy(&before, back.data(), 8);
     VERBSPP_CO_TRYV(co_await left.async_compare_and_swap(
         {.result = result, .remote = word, .expected = before + 1, .desired = 7}));
-    // These calls also accept the memory as a separate argument.
+    // Other forms in which these calls accept memory.
     VERBSPP_CO_TRYV(co_await left.async_write(mine, {.remote = must(theirs.remote())}));
     VERBSPP_CO_TRYV(co_await left.async_read(back, {.remote = remote}));
     VERBSPP_CO_TRYV(co_await left.async_send({.elements = mine, .solicited = true}));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Replaces libibverbs functions, so that tests can make them fail on any device.
+/// Replaces libibverbs functions, so that tests can make them fail on any device, count the objects
+/// that exist, and inject asynchronous events.
 #pragma once
 
 #include "failing_device.hpp"

@@ -60,7 +60,7 @@ TEST_CASE("a window can grant atomic access") {
   });
 }
 
-TEST_CASE("a window grants no right that it was not bound with") {
+TEST_CASE("a window that was bound for reads refuses writes") {
   for_each_type([]<memory_window_type Type>() {
     const testbed bed;
     connected_pair pair = connect(bed);

@@ -45,7 +45,7 @@ template <class Wait>
   return ended - clock::duration(requested_at);
 }
 
-/// Checks that a wait doesn't sleep if the stop was already requested when it began.
+/// Checks that a wait ends soon if the stop was requested before it began.
 template <class Wait>
 void check_requested_before(Wait wait) {
   std::stop_source source;

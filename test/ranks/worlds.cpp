@@ -23,8 +23,7 @@ namespace {
 constexpr std::array all_kinds{barrier_kind::centralized, barrier_kind::binary_tree,
                                barrier_kind::dissemination, barrier_kind::by_size};
 
-/// Returns how many barriers of each kind to run. VERBSPP_TEST_BARRIERS can request more for a
-/// longer test.
+/// Returns how many barriers of each kind to run: 30, or the value of VERBSPP_TEST_BARRIERS.
 [[nodiscard]] std::uint32_t rounds_of_barriers() {
   const char* const given = std::getenv("VERBSPP_TEST_BARRIERS");
   return given != nullptr ? static_cast<std::uint32_t>(std::stoul(given)) : 30;
