@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
 /// A ring of ranks, started like an MPI program, but without MPI. A token goes around; then each
-/// rank measures its connection to each other rank, and rank 0 shows the results as a matrix, in
-/// text and as a picture.
+/// rank measures its connection to each other rank, and rank 0 prints the results as matrices and,
+/// on request, draws them as a picture.
 ///
 ///     mpirun -n 4 17_ring [DEVICE [PICTURE.svg]]
 ///

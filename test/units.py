@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Joins the sources of a test program to a few units, which compile in a third of the time.
+"""Joins the sources of a test program to a few units, which compile in less time.
 
     units.py UNIT... -- SOURCE...
 

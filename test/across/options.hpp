@@ -59,7 +59,7 @@ struct options {
   [[nodiscard]] bool listens() const { return host.empty() || meets; }
 };
 
-/// Parses the arguments; ends the program if they are invalid.
+/// Parses the arguments. Ends the program if they are invalid or ask for help.
 class arguments {
  public:
   arguments(int argc, char** argv) : next_(argv + 1), end_(argv + argc) {}

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// One end of a connection between a caller and a service. It can send any bytes as a message.
+/// One end of a connection between a caller and a service. It can send any bytes as a message, and
+/// receives the other end's messages.
 #pragma once
 
 #include "calls.hpp"
@@ -33,7 +34,6 @@ template <class Value>
   return std::as_bytes(std::span(&value, 1));
 }
 
-/// One end of a connection that sends messages of any content, and receives the peer's messages.
 class raw_end {
  public:
   explicit raw_end(const testbed& bed)

@@ -182,7 +182,7 @@ TEST_CASE("the error about a missing window type names the available type") {
   CHECK(refusal(second_type::create, first | second, EINVAL) == error_kind::invalid_input);
   CHECK(refusal(second_type::create, 0, ENOMEM) == error_kind::resource_exhausted);
 
-  // If a driver has no windows, libibverbs sets this pointer to null.
+  // If a context lacks this function, `ibv_alloc_mw` fails with EOPNOTSUPP.
   const replaced missing(driver.alloc_mw, decltype(driver.alloc_mw){nullptr});
   CHECK(failure_of(first_type::create(bed.domain)) == error_kind::not_supported);
 }

@@ -88,7 +88,8 @@ struct board_end {
 
 /// The state of the soak as a whole: whether it is over, and its first failure.
 struct verdict {
-  /// True if the time has run out, or, with clients, if enough operations have been performed.
+  /// True if the soak must end because of its time or, with clients, because of its number of
+  /// operations.
   std::atomic<bool> is_over{false};
   std::atomic<bool> failed{false};
   std::array<char, 1000> failure{};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Mistakes that are refused with an error and have no effect.
+/// Calls that are refused with an error and have no effect.
 #include "operations.hpp"
 
 #include <chrono>
@@ -8,8 +8,8 @@
 
 namespace verbspp::soak {
 
-/// Makes calls with a limit that has already expired, and checks that nothing is posted and that
-/// the channel still works.
+/// Makes a call whose limit has already expired or whose stop has already been requested. Checks
+/// that the call fails and that the channel is still connected.
 void end::use_passed_limit() {
   doing_ = "an expired limit";
   std::stop_source source;

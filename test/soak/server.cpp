@@ -71,7 +71,7 @@ void server::admit(unsigned client) {
   count("clients admitted");
 }
 
-/// Answers the received messages until the send queue is full.
+/// Answers received messages as long as the send queue has room and the connection holds.
 void server::answer(row& client) {
   while (!client.unanswered.empty()) {
     const auto posted = client.link.post_send(std::move(client.unanswered.front()));

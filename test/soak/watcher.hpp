@@ -59,8 +59,8 @@ struct footprint {
   }
 };
 
-/// Watches a soak until it is over, and ends it when its time has run out. If the soak makes no
-/// progress any more, aborts the program, since a thread that hangs cannot be stopped.
+/// Watches a soak until it is over, and ends it if it takes too long. If the soak makes no progress
+/// any more, aborts the program, since a thread that hangs cannot be stopped.
 class watcher {
  public:
   /// \param operations returns the number of operations so far

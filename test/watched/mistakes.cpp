@@ -32,7 +32,7 @@ std::uint64_t address_of(const volatile void* memory) {
 /// The tests store values here, so that neither the compiler nor Valgrind treats them as unused.
 volatile std::byte seen;
 
-/// Returns a pointer to the memory through which the compiler must perform every access.
+/// Returns a pointer that keeps the compiler from omitting accesses to the memory.
 volatile std::byte* look(void* memory) { return static_cast<volatile std::byte*>(memory); }
 
 /// Removes the signal handler that Catch2 has installed, which would hide the line from Valgrind.
