@@ -101,7 +101,8 @@ result<method_list_reader> method_list_reader::open(std::span<const std::byte> f
   if (from.size() < list_header_size) return no_list();
   if (from[0] != own_byte_order)
     return error(error_kind::mismatch, "list of methods",
-                 "the two ends have different byte orders, and calls copy the bytes of values");
+                 "the two ends have different byte orders, but calls copy the bytes of values: run "
+                 "both on machines of the same byte order");
   method_list_reader made;
   made.count_ = std::to_integer<unsigned>(from[1]);
   made.rest_ = from.subspan(2);

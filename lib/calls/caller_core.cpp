@@ -208,9 +208,10 @@ result<message> caller_core::begin_waiting(const method_description& of, const l
     has_waited = true;
     VERBSPP_TRY(end, link_.wait(until));
     if (end == wait_end::limit || until.has_passed())
-      return until.failure(of.name,
-                           "the call was not sent, because the service has not answered "
-                           "earlier calls, or because answers were kept too long");
+      return until.failure(
+          of.name,
+          "the call was not sent, because there was no room for it, or no lane (a connection for "
+          "lent memory): take and drop answers of earlier calls, or allow more time");
   }
 }
 

@@ -53,7 +53,7 @@ result<void> serving_lane::run(Operation&& operation) noexcept {
   if (!lock_.try_lock())
     return error(error_kind::busy, "access lent memory",
                  "the client has lent memory to two calls over the same lane: a lane carries one "
-                 "call at a time");
+                 "call at a time, so use the same version of verbspp at both ends");
   const auto done = operation(link_);
   lock_.unlock();
   if (done.has_value()) return success();

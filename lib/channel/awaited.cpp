@@ -21,9 +21,10 @@ bool awaited_message::look() noexcept {
   if (mine == nullptr)
     taken_ = result<message>(gone());
   else if (has_expired())
-    taken_ = result<message>(limit().failure(
-        taking_message,
-        "no message has arrived: check that the peer sends one, or allow more time"));
+    taken_ = result<message>(
+        limit().failure(taking_message,
+                        "no message has arrived: check that the peer sends one, and that the "
+                        "message pool has free places, or allow more time"));
   else
     taken_ = inbox::next_arrived(*mine);
   return taken_.has_value();

@@ -235,7 +235,8 @@ result<message> inbox::wait_longer(call_limit limit) noexcept {
   return until.failure(
       detail::taking_message,
       mine.in_use() != 0 || mine.is_shared
-          ? "no message has arrived: check that the peer sends one, or allow more time"
+          ? "no message has arrived: check that the peer sends one, and that the message pool has "
+            "free places, or allow more time"
           : "the message pool has no free place, so no message can be received: drop messages, or "
             "create the pool with more places");
 }

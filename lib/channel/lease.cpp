@@ -464,8 +464,9 @@ result<remote_key> lease_owner::key() const noexcept {
                  "this lease is empty: it was revoked, or moved from");
   if (!is_open())
     return error(error_kind::not_connected, operation,
-                 record_->is_void ? "the peer has returned the lease"
-                                  : "the lease has ended with its connection");
+                 record_->is_void ? "the peer has returned the lease: grant another one"
+                                  : "the lease has ended with its connection: grant another one "
+                                    "after the channel is connected again");
   return record_->key;
 }
 

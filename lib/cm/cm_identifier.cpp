@@ -161,7 +161,8 @@ error cm_failure(const cm_event_data& event, const char* step) noexcept {
     case cm_event::route_error: {
       const error failed = error::from_errno(errnum, step);
       if (errnum == ETIMEDOUT)
-        return failed.as(error_kind::timed_out, "the subnet manager did not return the route");
+        return failed.as(error_kind::timed_out,
+                         "the subnet manager did not return the route: check that it is running");
       return failed.as(
           error_kind::not_found,
           "the connection manager found no route: check `ip route get`, or on InfiniBand the "
@@ -195,7 +196,8 @@ error cm_failure(const cm_event_data& event, const char* step) noexcept {
     case cm_event::multicast_error:
       return error::from_errno(
           errnum, step,
-          "the multicast group could not be joined, or the membership in it was lost");
+          "the multicast group could not be joined, or the membership in it was lost: check that "
+          "the port is active, and on InfiniBand the subnet manager");
     case cm_event::connect_error:
       return error::from_errno(errnum != 0 ? errnum : EPROTO, step,
                                "the device or the connection manager could not set up the "
@@ -319,7 +321,9 @@ result<void> cm_identifier::accept(rdma_conn_param& parameters) noexcept {
   const error failed = error::from_errno(errno, "rdma_accept");
   // These errnos mean that the request no longer exists.
   if (errno == EINVAL || errno == ENOTCONN || errno == ECONNRESET)
-    return failed.as(error_kind::not_connected, "the peer gave up before its request was accepted");
+    return failed.as(error_kind::not_connected,
+                     "the peer gave up before its request was accepted: accept requests sooner, or "
+                     "let the peer wait longer");
   return failed;
 }
 

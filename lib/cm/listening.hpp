@@ -34,7 +34,9 @@ template <class Request>
     if (request) return std::move(*request);
     VERBSPP_TRY(is_readable, listener.wait_readable(limit));
     if (!is_readable)
-      return limit.failure("accept", "no peer has requested a connection or looked up the service");
+      return limit.failure("accept",
+                           "no peer has requested a connection or looked up the service: check "
+                           "that peers use this host's address and this port, or allow more time");
   }
 }
 

@@ -359,10 +359,12 @@ result<void> exchange_core::take_hello(std::span<const std::byte> body) noexcept
   is_tied_ = is_tied_ && hello.is_tied;
   lets_choose_ = is_of_equals_ && hello.party > party_;
   if (hello.application != options_.application)
-    return error_in_words_of(
-        error_kind::mismatch, comparing, "this application is '%.*s', but the peer's is '%.*s'",
-        static_cast<int>(options_.application.size()), options_.application.data(),
-        static_cast<int>(hello.application.size()), hello.application.data());
+    return error_in_words_of(error_kind::mismatch, comparing,
+                             "this application is '%.*s', but the peer's is '%.*s': give both ends "
+                             "the same exchange_options::application",
+                             static_cast<int>(options_.application.size()),
+                             options_.application.data(),
+                             static_cast<int>(hello.application.size()), hello.application.data());
   if (hello.version != options_.version)
     return error::mismatch(comparing, "version of the application", options_.version, hello.version,
                            "both ends must have the same version");

@@ -53,10 +53,12 @@ result<tcp_socket> listen_at(const socket_address& address, bool takes_both) noe
   ::setsockopt(socket.descriptor(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   if (takes_both) ::setsockopt(socket.descriptor(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
   if (::bind(socket.descriptor(), address.get(), address.size) != 0)
-    return errno == EADDRINUSE ? taken_port(address)
-                               : error::from_errno(errno, listening,
-                                                   "the port is reserved for privileged programs, "
-                                                   "or this host does not have the address");
+    return errno == EADDRINUSE
+               ? taken_port(address)
+               : error::from_errno(
+                     errno, listening,
+                     "the port is reserved for privileged programs, "
+                     "or this host does not have the address: choose another port or address");
   if (::listen(socket.descriptor(), SOMAXCONN) != 0)
     return errno == EADDRINUSE ? taken_port(address) : error::from_errno(errno, listening);
   return socket;
@@ -108,9 +110,9 @@ result<tcp_listener> tcp_listener::open(std::string_view port, std::string_view 
   if (!address.empty()) {
     VERBSPP_TRY(found, detail::addresses_of_number(address, number));
     if (found.count == 0)
-      return error(
-          error_kind::invalid_input, listening,
-          "the address is not a numeric IPv4 or IPv6 address: use one of this host, or none");
+      return error(error_kind::invalid_input, listening,
+                   "this is not a numeric IPv4 or IPv6 address: use an address of this host, or an "
+                   "empty string to listen on all");
     VERBSPP_TRY(socket, listen_at(found.addresses[0], false));
     return tcp_listener(std::move(socket));
   }

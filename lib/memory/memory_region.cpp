@@ -218,8 +218,9 @@ result<void> memory_registration::change(const registration_change& changes) noe
   if (changes.domain) {
     VERBSPP_TRYV(check_usable(reregistering, *changes.domain));
     if (changes.domain->context() != domain_.context())
-      return error(error_kind::invalid_input, reregistering,
-                   "the protection domain belongs to a context other than the region's");
+      return error(
+          error_kind::invalid_input, reregistering,
+          "the protection domain belongs to another context: pass one of the region's context");
     what |= IBV_REREG_MR_CHANGE_PD;
     domain = changes.domain->below().native_handle();
   }

@@ -34,14 +34,14 @@ error allocation_failure(int errnum, const protection_domain& domain,
   const bool second = claims(device.assume_value(), memory_window_type::type_2);
   const bool claimed = type == memory_window_type::type_1 ? first : second;
   if (claimed && failure == error_kind::invalid_input) return failure;
-  return failure.as(error_kind::not_supported,
-                    claimed  ? "the device reports such memory windows, but its driver does not "
-                               "support them"
-                    : first  ? "this device has memory windows of type 1 only"
-                    : second ? "this device has memory windows of type 2 only"
-                             : "this device has no memory windows: register a region for each part "
-                               "that peers may access, and deregister it to revoke the "
-                               "access");
+  return failure.as(
+      error_kind::not_supported,
+      claimed  ? "the device reports such memory windows, but its driver does not "
+                 "support them: register a region for each part that peers may access"
+      : first  ? "this device has memory windows of type 1 only: allocate one of that type"
+      : second ? "this device has memory windows of type 2 only: allocate one of that type"
+               : "this device has no memory windows: register a region for each part "
+                 "that peers may access, and deregister it to revoke the access");
 }
 
 }  // namespace

@@ -109,7 +109,7 @@ result<ibv_pd*> protection_domain::release() && noexcept {
   if (state_->below)
     return error(error_kind::invalid_input, operation,
                  "a parent domain cannot be released, because it uses a thread domain that the "
-                 "library owns");
+                 "library owns: keep this object for as long as native_handle() is used");
   if (!state_.is_only())
     return error(error_kind::busy, operation,
                  "other handles of the protection domain, or objects created in it, still exist: "

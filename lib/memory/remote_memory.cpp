@@ -42,8 +42,9 @@ result<remote_memory_description> remote_memory_description::decode(
   const std::span<const std::byte, remote_memory_encoded_size> in(
       bytes.first<remote_memory_encoded_size>());
   if (in[magic_at] != magic)
-    return error(error_kind::invalid_input, operation,
-                 "these bytes are not a remote memory handle");
+    return error(
+        error_kind::invalid_input, operation,
+        "these bytes are not a remote memory handle: pass bytes that the peer created with encode");
   if (in[version_at] != version)
     return error::mismatch(operation, "format version", std::to_integer<int>(version),
                            std::to_integer<int>(in[version_at]),
@@ -56,10 +57,12 @@ result<remote_memory_description> remote_memory_description::decode(
           static_cast<unsigned>(load_big_endian(in.subspan<rights_at, 2>())))};
   if (!access::any_remote.contains(memory.rights))
     return error::out_of_range(operation, "rights", memory.rights.bits,
-                               "the handle contains rights that are not remote access rights");
+                               "the handle contains rights that are not remote access rights: the "
+                               "bytes are damaged, or were not created with encode");
   if (memory.length > std::numeric_limits<std::uint64_t>::max() - memory.address)
     return error(error_kind::invalid_input, operation,
-                 "address and length together exceed the address space");
+                 "address and length together exceed the address space: the bytes are damaged, or "
+                 "were not created with encode");
   if (!memory.rights.contains(needed))
     return error(error_kind::permission, operation,
                  "the peer did not grant all of the requested rights; it must register the memory "

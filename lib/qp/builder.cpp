@@ -70,7 +70,8 @@ result<port_attributes> port_of(const queue_pair_settings& settings,
     case port_state::initializing:
     case port_state::armed:
       return error(error_kind::not_found, building,
-                   "the port is not active yet: on InfiniBand it waits for a subnet manager");
+                   "the port is not active yet: try again later, and on InfiniBand check that a "
+                   "subnet manager is running");
     default:
       return error(error_kind::not_found, building,
                    "the port is not active: check the cable, the switch and that the network "
@@ -306,7 +307,8 @@ result<queue_pair_data> adopt(transport type, queue_pair_state state, ibv_qp* na
     const auto port = port_number::assume(attributes.port_num);
     if (settings.port && *settings.port != port)
       return not_as_said(
-          "this queue pair uses a different port than the one that was given to the builder");
+          "this queue pair uses a different port than the one that was given to the builder: leave "
+          "out .port(...), or pass that port");
     known.port = port;
     if (!given.contains(queue_pair_parameter::pkey_index))
       known.connection.pkey_index = pkey_index::assume(attributes.pkey_index);

@@ -67,7 +67,7 @@ result<std::size_t> local_bootstrap::get(std::uint32_t rank, std::string_view ke
     const auto* const value = meeting_->values.get(rank, key);
     if (value == nullptr)
       return error(error_kind::not_found, "get the value of a rank",
-                   "the rank has put no value with this key");
+                   "the rank has put no value with this key: it must put one before the fence");
     return detail::copy_value(*value, into);
   });
 }

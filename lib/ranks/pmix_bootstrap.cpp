@@ -147,7 +147,8 @@ class [[gnu::visibility("hidden")]] pmix_session {
     }
     if (!wait_for(*told, limit)) return limit.failure("PMIx_Get");
     if (told->status == PMIX_ERR_NOT_FOUND)
-      return error(error_kind::not_found, "PMIx_Get", "the rank has put no value with this key");
+      return error(error_kind::not_found, "PMIx_Get",
+                   "the rank has put no value with this key: it must put one before the fence");
     if (told->status != PMIX_SUCCESS) return failed("PMIx_Get", told->status);
     return copy_value(told->bytes, into);
   }

@@ -63,12 +63,12 @@ inline constexpr const char* collective_step = "collective step of a world";
             "that rank has reported that it cannot do its part of the step: see the error there"};
   return {kind, collective_step,
           "that rank has reported that it lost the connection to the calling rank, and has aborted "
-          "the step"};
+          "the step: call mend() on all ranks"};
 }
 
 [[nodiscard]] inline error given_up() noexcept {
   return {error_kind::timed_out, collective_step,
-          "that rank has aborted the step, and is at a later one"};
+          "that rank has aborted the step, and is at a later one: see the error there"};
 }
 
 [[nodiscard]] inline error not_of_the_world() noexcept {

@@ -176,7 +176,7 @@ class [[gnu::visibility("hidden")]] tcp_rank {
       if (answer.number != rank || answer.key != key) continue;  // an answer to an earlier request
       if (answer.type == tcp_frame_type::no_value)
         return error(error_kind::not_found, "get the value of a rank",
-                     "the rank has put no value with this key");
+                     "the rank has put no value with this key: it must put one before the fence");
       if (answer.type == tcp_frame_type::value) return copy_value(answer.value, into);
     }
   }

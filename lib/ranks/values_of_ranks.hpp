@@ -74,9 +74,9 @@ class values_of_ranks {
 [[nodiscard]] inline result<std::size_t> copy_value(std::span<const std::byte> value,
                                                     std::span<std::byte> into) noexcept {
   if (value.size() > into.size())
-    return error::above_limit(
-        "get the value of a rank", "bytes", value.size(), into.size(),
-        "the value is larger than the memory of the caller: do both ranks run the same program?");
+    return error::above_limit("get the value of a rank", "bytes", value.size(), into.size(),
+                              "the value is larger than the memory that the caller passed: do both "
+                              "ranks run the same program?");
   std::ranges::copy(value, into.begin());
   return value.size();
 }

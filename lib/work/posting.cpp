@@ -120,7 +120,8 @@ error detail::cannot_bind(const char* operation, bool to_no_bytes) noexcept VERB
   return {error_kind::invalid_input, operation,
           to_no_bytes ? "a memory window of type 2 cannot be bound to zero bytes: close it by "
                         "invalidating its rkey"
-                      : "the memory window and the region belong to different protection domains"};
+                      : "the memory window and the region belong to different protection domains: "
+                        "create both in the same one"};
 }
 
 }  // namespace verbspp

@@ -93,7 +93,7 @@ TEST_CASE("without a handler a failed release writes one line to stderr") {
   const handler_for_this_test handler(nullptr);
   const auto text = captured_stderr([] { report_release(EBUSY, "ibv_destroy_qp", "why"); });
   CHECK(text ==
-        "verbspp: a verbs object could not be released: ibv_destroy_qp: Device or resource busy "
+        "verbspp: a resource could not be released: ibv_destroy_qp: Device or resource busy "
         "(EBUSY); why\n");
 }
 

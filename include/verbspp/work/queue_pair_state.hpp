@@ -52,7 +52,7 @@ concept AcceptsSends =
     detail::because(State != queue_pair_state::reset && State != queue_pair_state::init,
                     "this queue pair is not connected: nothing can be sent before "
                     "std::move(queue_pair).handshake(remote_endpoint) (on UD: .activate()) has "
-                    "returned a connected one") &&
+                    "returned a queue pair in RTS") &&
     detail::because(State != queue_pair_state::ready_to_receive,
                     "a queue pair in RTR only receives: nothing can be sent before it is in RTS");
 

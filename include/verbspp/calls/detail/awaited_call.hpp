@@ -66,10 +66,11 @@ class [[nodiscard]] awaited_call : awaited {
     auto& mine = static_cast<awaited_call&>(self);
     if (mine.has_expired() && !(mine.is_sent_ && mine.core_->is_done(mine.slot_)))
       mine.answer_ = answer(mine.limit().failure(
-          Called::name, mine.is_sent_
-                            ? "no answer has arrived"
-                            : "the call has not been sent, because it waits for room or a lane: "
-                              "take answers of earlier calls, or allow more time"));
+          Called::name,
+          mine.is_sent_
+              ? "no answer has arrived"
+              : "the call was not sent, because there was no room for it, or no lane (a connection "
+                "for lent memory): take and drop answers of earlier calls, or allow more time"));
     else if (!mine.advance())
       return mine.core_->polled().continue_when(mine);
     mine.leave_queue();
