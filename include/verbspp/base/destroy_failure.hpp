@@ -5,10 +5,10 @@
 
 namespace verbspp {
 
-/// A function that receives the errors that destructors cannot return: failures to release a verbs
-/// object, or memory that was registered.
+/// A function that receives errors that no call can return, mostly because they occur in
+/// destructors: failures to release a resource, such as a verbs object or registered memory.
 ///
-/// It is called on the thread that destroys the object, and must not throw.
+/// It is called on the thread on which the failure occurs, and must not throw.
 using destroy_failure_handler = void (*)(const error& failure) noexcept;
 
 /// Replaces the handler and returns the previous one. Passing null restores the default handler,

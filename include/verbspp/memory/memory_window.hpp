@@ -97,9 +97,9 @@ void print(std::ostream& out, const memory_window_owner& window, memory_window_t
 /// access, regardless of the queue pair that bound it. The compiler checks that the rights of the
 /// region permit the bind, and that the transport and the state of the queue pair do. The device
 /// checks that the queue pair belongs to the same protection domain, and that a window of type 2 is
-/// not still bound; otherwise, the bind completes with `memory_window_bind_error`. If a peer does
-/// not have access, or uses an old rkey, its access fails with a remote access error. The program
-/// must ensure the rest:
+/// not still bound; otherwise, the bind completes with `memory_window_bind_error`. If a peer on
+/// RC does not have access, or uses an old rkey, its access fails with a remote access error. The
+/// program must ensure the rest:
 ///
 /// - The window must live until its bind has completed.
 /// - The region must live until no window is bound to it: each window must have been destroyed, or

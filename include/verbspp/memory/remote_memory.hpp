@@ -42,8 +42,9 @@ void print(std::ostream& out, const remote_memory_description& memory);
 /// type.
 ///
 /// This is a plain value that consists of an address, a length and an rkey, and that can be copied
-/// freely. It does not keep the peer's registration alive. Using a handle after the peer has
-/// deregistered the memory fails with a remote access error.
+/// freely. It does not keep the peer's registration alive. If the peer has deregistered the memory,
+/// a request that uses the handle fails with a remote access error on RC; on UC, its data is lost
+/// without an error.
 template <access_flags Rights>
 class remote_memory {
   static_assert(

@@ -202,8 +202,8 @@ class queue_pair_attributes {
 
   queue_pair_attributes() noexcept = default;
 
-  /// Specifies that the queue pair is in the state `From`; the transition fails if it is in another
-  /// state.
+  /// Tells the device that the queue pair is in the state `From`. A device may reject the
+  /// transition if the queue pair is in another state.
   [[nodiscard]] auto current_state() const noexcept
     requires TakesAttribute<Transport, From, To, queue_pair_attribute::current_state> &&
              AttributeNotGivenYet<Given, queue_pair_attribute::current_state>

@@ -72,7 +72,7 @@ class completion_channel {
   /// \errors `driver` if the device no longer exists
   [[nodiscard]] result<std::optional<waitable_completion_queue>> poll() const noexcept;
   /// Waits for the next event and returns its queue. The result is empty only if the limit has
-  /// expired. Signals do not end the wait.
+  /// expired, which includes a stop request. Signals do not end the wait.
   /// \errors `driver` if the device no longer exists
   [[nodiscard]] result<std::optional<waitable_completion_queue>> wait(
       const wait_limit& until) const noexcept;

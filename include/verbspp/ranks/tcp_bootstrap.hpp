@@ -34,7 +34,7 @@ struct tcp_launch {
 /// before the meeting point exists keeps trying until its limit is reached. Values are sent
 /// immediately to the meeting point, which stores them for other ranks. A process that is not a
 /// rank of this world (a stranger, a rank of a world with a different size or name, or a second
-/// process with the same rank) is refused, and does not disturb the others.
+/// process with the same rank) is refused.
 ///
 /// The connections are neither encrypted nor authenticated, so the meeting point should be in a
 /// network that only trusted processes can reach.

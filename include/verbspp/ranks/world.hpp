@@ -35,8 +35,8 @@
 
 namespace verbspp {
 
-/// A value that can be passed to collective steps. It must be trivially copyable, have at most 256
-/// bytes, and not be a pointer or a view.
+/// A value that can be passed to collective steps. It must be trivially copyable and default
+/// constructible, have at most 256 bytes, and be neither an array, a pointer nor a view.
 template <class Value>
 concept CollectiveValue =
     detail::because(!detail::MayLackValue<Value>,
