@@ -284,10 +284,11 @@ class VERBSPP_CONSUMABLE lease_base {
 /// freed in that case, and a lease that owns it never frees it. Other errors report how the wait
 /// ended.
 ///
-/// **When the peer uses a lease that was revoked**, by a write, a read or an atomic, its request
-/// fails with a remote access error, and its channel breaks. The channel of this side breaks, too,
-/// because a queue pair that has refused an access goes to ERR. The channel detects that with its
-/// next request or receive.
+/// **When the peer uses a lease that was revoked**, by a write, a read or an atomic over RC, its
+/// request fails with a remote access error, and its channel breaks. The channel of this side
+/// breaks, too, because a queue pair that has refused an access goes to ERR. The channel detects
+/// that with its next request or receive. Over UC, the peer's write has no effect, and the peer
+/// gets no error.
 ///
 /// **The key.** A lease by `lease_by::connection` always has the key of the memory's registration;
 /// each other lease of the same bytes has a new key. A window is used for up to 255 leases, each

@@ -12,8 +12,8 @@ namespace verbspp {
 ///     domain.build_channel().waiting(wait_mode::spin_then_sleep(20us))
 ///
 /// A sleeping channel is woken by its completions, by the limit of the wait, by failures of its
-/// queues, its port or the device (asynchronous events, which the program still receives), and by a
-/// descriptor that the program has given to `channel::watch`.
+/// queues, its port or the device (asynchronous events, which the program still receives), and by
+/// the descriptors of `channel::watch`, of `channel::wait`, and of the socket to which it is tied.
 class wait_mode {
  public:
   /// Polls until the wait ends; the default.
