@@ -318,9 +318,11 @@ bool service_core::take(const reference<calling_client>& client, channel& link, 
   const method_handler* const handler = handlers_[index].get();
   const method_description& method = handler->method();
   if (!method.lends.empty() != (header->kind == call_frame_kind::lending_call)) {
-    call.refuse(error_kind::mismatch,
-                method.lends.empty() ? "the call lends memory, but the service expects none"
-                                     : "the call lends no memory, but the service expects some");
+    call.refuse(error_kind::mismatch, method.lends.empty()
+                                          ? "the call lends memory, but the service expects none: "
+                                            "define the method alike at both ends"
+                                          : "the call lends no memory, but the service expects "
+                                            "some: define the method alike at both ends");
     return true;
   }
   if (!method.lends.empty() && !take_loan(call, *client.get(), method)) return true;

@@ -91,7 +91,8 @@ const char* to_string(cm_rejection_reason reason) noexcept {
       return "the peer timed out while it waited for the next message of the connection's setup: "
              "try again, and check the path for lost packets";
     case cm_rejection_reason::unsupported_request:
-      return "the peer's connection manager does not support such a request";
+      return "the peer's connection manager does not support this kind of request: see the drivers "
+             "and kernels of both ends";
     case cm_rejection_reason::no_listener:
       return "no server listens at this address and port: start the server, or check the address "
              "and port";

@@ -173,7 +173,7 @@ error cm_failure(const cm_event_data& event, const char* step) noexcept {
       if (event.status > 0)
         return {error_kind::not_connected, step,
                 "no server listens at this address and port, or the server rejected the lookup of "
-                "its service"};
+                "its service: start the server, check the address and port, or see its output"};
       return error::from_errno(errnum, step)
           .as(errnum == ETIMEDOUT || errnum == 0 ? error_kind::timed_out : error_kind::not_found,
               "the peer's host does not answer, or its program neither accepted nor rejected the "

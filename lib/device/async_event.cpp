@@ -56,7 +56,8 @@ constexpr std::array events{
                       "path migrated", "the connection continues on its alternate path"},
     event_description{async_event_type::path_migration_error, element::queue_pair,
                       severity_of::warning, "path migration error",
-                      "the peer requested the alternate path, which is not usable at this end"},
+                      "the peer requested the alternate path, which is not usable at this end: "
+                      "check the port of that path"},
     event_description{async_event_type::device_fatal, element::device, severity_of::fatal,
                       "device fatal error",
                       "all objects created on this context have failed: destroy them, and open the "

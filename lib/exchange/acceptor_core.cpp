@@ -210,10 +210,10 @@ bool acceptor_core::make_room() noexcept {
     const std::uint32_t silent = speaking_list_.oldest;
     serve_step(silent);
     if (speaking_list_.oldest == silent && free_.first == none)
-      fail(silent,
-           clients_.get()[silent].core->refuse(error(
-               error_kind::busy, serving,
-               "the client did not identify itself in time, and another client needs its place")));
+      fail(silent, clients_.get()[silent].core->refuse(
+                       error(error_kind::busy, serving,
+                             "the client did not identify itself in time, and another client needs "
+                             "its place: see acceptor_options::time_to_greet")));
   }
   return free_.first != none;
 }

@@ -352,7 +352,7 @@ result<void> exchange_core::take_hello(std::span<const std::byte> body) noexcept
   if (hello.is_of_equals != is_of_equals_)
     return error::mismatch(comparing, "use of meet", is_of_equals_ ? "yes" : "no",
                            hello.is_of_equals ? "yes" : "no",
-                           "both ends have to call meet, or neither");
+                           "call meet at both ends, or exchange at both ends");
   if (is_of_equals_ && hello.party == party_)
     return error(error_kind::mismatch, comparing,
                  "this side is connected to itself: use the peer's host and port");

@@ -27,11 +27,12 @@ namespace verbspp::detail {
 }
 
 [[nodiscard]] inline result<std::uint32_t> rank_from_environment() noexcept {
-  return number_from_environment("VERBSPP_RANK", "it has to be a number, 0 or more");
+  return number_from_environment("VERBSPP_RANK",
+                                 "it must be a number: the rank of this process, 0 or more");
 }
 [[nodiscard]] inline result<std::uint32_t> size_from_environment() noexcept {
   return number_from_environment("VERBSPP_WORLD_SIZE",
-                                 "it has to be a number: how many ranks the world has");
+                                 "it must be a number: the number of ranks of the world");
 }
 
 }  // namespace verbspp::detail

@@ -291,8 +291,8 @@ result<void> first_contact::answer(group& members, std::uint32_t peer) noexcept 
   const contact& with = contacts_.get()[peer];
   if (!with.way && clock::now() < introduces_from_)
     return error(error_kind::timed_out, calling,
-                 "the bootstrap recently failed to introduce a rank, so the bootstrap is not asked "
-                 "again yet: try again in a few seconds");
+                 "the bootstrap recently failed to introduce a rank, so it is not asked again for "
+                 "one second: try again after that");
   const result<void> made = make(members, peer, time_to_meet);
   if (!with.way) introduces_from_ = clock::now() + time_between_failures;
   return made;

@@ -103,8 +103,9 @@ constexpr std::array statuses{
                        "the vendor code"},
     status_description{work_status::fatal, fatal, "fatal error",
                        "the device or the queue pair failed permanently; see the kernel's log"},
-    status_description{work_status::response_timeout, timeout, "response timeout",
-                       "the peer did not respond to the request"},
+    status_description{
+        work_status::response_timeout, timeout, "response timeout",
+        "the peer did not respond to the request: check that it still runs, and the path to it"},
     status_description{work_status::general_error, local_resource, "general error",
                        "a failure of the device that has no status of its own: see the vendor code "
                        "and the kernel's log"},

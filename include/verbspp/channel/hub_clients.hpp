@@ -233,7 +233,9 @@ class hub_clients {
       }
       if (taken.hub) return turn(std::move(taken), table_);
       if (limit.has_passed())
-        return limit.failure(what, "another turn of the client has not ended: end that turn first");
+        return limit.failure(
+            what,
+            "another turn of the client has not ended: end that turn first, or allow more time");
       std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
   }

@@ -37,13 +37,11 @@ template <class Integer>
   return std::bit_cast<Integer>(bytes);
 }
 
-/// Writes a number into a message.
 template <class Integer>
 void put_in_frame(std::byte* into, Integer value) noexcept {
   value = in_frame_order(value);
   std::memcpy(into, &value, sizeof value);
 }
-/// Reads a number from a message.
 template <class Integer>
 [[nodiscard]] Integer get_from_frame(const std::byte* from) noexcept {
   Integer value{};
@@ -103,11 +101,9 @@ struct call_header {
     header[0] = static_cast<std::byte>(kind) | (has_failed_lane ? lane_failed : std::byte{0});
     put_in_frame(header + 8, length);
   }
-  /// Returns the number of the method in an encoded header.
   [[nodiscard]] static std::uint16_t method_in(const std::byte* header) noexcept {
     return get_from_frame<std::uint16_t>(header + 2);
   }
-  /// Sets the credits in an encoded header.
   static void set_credits(std::byte* header, std::uint32_t credits) noexcept {
     put_in_frame(header + 12, credits);
   }
