@@ -121,7 +121,7 @@ error detail::cannot_bind(const char* operation, bool to_no_bytes) noexcept VERB
           to_no_bytes ? "a memory window of type 2 cannot be bound to zero bytes: close it by "
                         "invalidating its rkey"
                       : "the memory window and the region belong to different protection domains: "
-                        "create both in the same one"};
+                        "register the memory in the domain of the window or channel"};
 }
 
 }  // namespace verbspp

@@ -41,9 +41,9 @@ class channel_failure {
   /// The number of requests that were flushed because of the root.
   [[nodiscard]] std::uint64_t flushed() const noexcept { return flushed_; }
   /// The event that ended a wait and broke the channel: `limit` (the root's kind is `timed_out`, or
-  /// `cancelled` if a stop was requested), `file_descriptor` (the descriptor of `channel::watch`),
-  /// or `async_event`. Empty if no such event broke the channel, for example because a request
-  /// failed, or the program closed the channel.
+  /// `cancelled` if a stop was requested), `file_descriptor` (the watched descriptor or the tied
+  /// socket), or `async_event`. Empty if no such event broke the channel, for example because a
+  /// request failed, or the program closed the channel.
   [[nodiscard]] std::optional<wait_end> ended_by() const noexcept { return ended_by_; }
   /// One line with the root, the peer's address if it is known, and the number of flushed requests.
   [[nodiscard]] std::string message() const;

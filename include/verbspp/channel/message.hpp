@@ -30,10 +30,11 @@ namespace verbspp {
 /// A move-only owner, which may outlive its pool. Dropping it returns the place to the pool. When a
 /// message is moved into a send or a write (`post_send`, `async_send`, ...), its place belongs to
 /// that request, and returns to the pool when the request has finished, failed or been flushed,
-/// whether the handle is kept or not. If the request can't be posted, the message is unchanged. A
-/// request that fills memory (a read, or a receive with its own memory) owns the message in its
-/// handle, and returns it with the length to which it was filled. A message that was default
-/// constructed or moved from is empty: it has no bytes, and requests with it fail.
+/// whether the handle is kept or not. If a function such as `post_send` fails, the message is
+/// unchanged; if an awaited request can't be posted, the place returns to the pool. A request that
+/// fills memory (a read, or a receive with its own memory) owns the message in its handle, and
+/// returns it with the length to which it was filled. A message that was default constructed or
+/// moved from is empty: it has no bytes, and requests with it fail.
 ///
 /// Thread rule: as for a plain value; messages may move between threads.
 class [[nodiscard]] message {

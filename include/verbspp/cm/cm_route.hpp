@@ -49,7 +49,8 @@ class cm_route {
   [[nodiscard]] port_number port() const noexcept { return id_.port(); }
 
   /// Connects a prepared RC channel or queue pair of this device. Consumes the route and the
-  /// prepared object; on failure both are destroyed, and the peer is notified.
+  /// prepared object; on failure both are destroyed, and the peer is notified if the request was
+  /// sent.
   /// \errors as `cm_session::advance`; `mismatch` if the object was prepared on a different device;
   /// `invalid_input` for a UC channel, or if the route or the object was moved from;
   /// `not_supported` on iWARP

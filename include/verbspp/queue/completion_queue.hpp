@@ -40,7 +40,7 @@ enum class notify_for : int {
 /// The event that ended a wait for a completion queue and possibly for other objects.
 enum class wait_end : std::uint8_t {
   completions,      ///< completions have arrived
-  file_descriptor,  ///< a descriptor of the program is ready, hung up or in error
+  file_descriptor,  ///< a watched descriptor is ready, hung up or in error
   async_event,      ///< an object that the wait watches, or the device, has failed
   limit,            ///< the limit was reached, or a stop was requested
 };
@@ -60,7 +60,7 @@ struct completion_channel_state;
 
 struct completion_queue_access;
 
-/// A file descriptor that belongs to the program; a wait ends when it becomes ready.
+/// A file descriptor to watch during a wait, which ends when the descriptor becomes ready.
 struct watched_descriptor {
   int number = -1;  ///< negative for none
   watch_for what = watch_for::data_or_hang_up;
