@@ -15,10 +15,9 @@
 namespace softverbs {
 
 /// A queue of events with a file descriptor, like one of the kernel's completion channels. The
-/// descriptor is an eventfd that holds one token for each event, and an additional one after
-/// `wake`, so it is readable while there are events. A read takes one token, without a lock.
-/// Whether it blocks depends on the flags of the descriptor, which the program sets. The queue's
-/// own lock protects the events.
+/// descriptor is an eventfd, to which `push` adds a token for each event. A read takes one token,
+/// without a lock. Whether it blocks depends on the flags of the descriptor, which the program
+/// sets. The queue's own lock protects the events.
 template <typename Event>
 class event_queue {
  public:

@@ -12,8 +12,9 @@
 ///
 /// On x86-64, single instructions access the memory, and a signal handler recognizes their faults
 /// by the instruction's address. It forwards all other faults to the handler that was installed
-/// before. System calls are used instead on other processors, under Valgrind, while a handler of
-/// the program has replaced this one, and in threads that block the signals.
+/// before. On other processors, under Valgrind, while a handler of the program has replaced this
+/// one, and in threads that block the signals, system calls copy the memory, or check whether a
+/// word is writable before it is accessed.
 namespace softverbs::user_memory {
 
 /// Installs the process's handler for memory faults, unless it is installed already. `leave`
@@ -21,9 +22,9 @@ namespace softverbs::user_memory {
 void prepare() noexcept;
 void leave() noexcept;
 /// Checks now, instead of at the calling thread's first access, whether the handlers are installed.
-/// If ThreadSanitizer forwards signals, this also causes a fault on purpose. ThreadSanitizer maps
-/// memory at a thread's first fault, and could otherwise map it at an address that the program has
-/// just unmapped.
+/// If ThreadSanitizer forwards signals, this also causes a fault on purpose, once in each thread.
+/// ThreadSanitizer maps memory at a thread's first fault, and could otherwise map it at an address
+/// that the program has just unmapped.
 void prepare_thread() noexcept;
 /// Makes each thread check at its next access whether the handlers are still installed, because the
 /// program may have replaced them. Without this call, threads notice a change within a millisecond.

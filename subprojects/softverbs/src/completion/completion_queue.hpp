@@ -148,7 +148,7 @@ class completion_queue final : public extensible_cq, private timed {
   /// Does not take the lock, so that a poll of an empty queue is cheap.
   bool empty() const noexcept { return count_.load(std::memory_order_acquire) == 0; }
 
-  /// True if completions were lost. Does not take the lock.
+  /// True if the loss of a completion has broken the queue. Does not take the lock.
   bool is_broken() const noexcept { return broken_.load(std::memory_order_relaxed); }
 
   // The engine's lock protects these.

@@ -28,8 +28,8 @@ struct reservation_options {
 /// requires the lock of connections.
 class reservation {
  public:
-  /// Makes a reservation. If the port is 0, chooses a free port, and stores it in `address`.
-  /// Returns null with errno on failure.
+  /// Makes a reservation, or returns an existing one that may be shared. If the port is 0, chooses
+  /// a free port, and stores it in `address`. Returns null with errno on failure.
   static std::shared_ptr<reservation> make(port_space space, ip_address& address,
                                            reservation_options options);
   reservation() = default;

@@ -20,8 +20,8 @@ constexpr station station_of(unsigned device, unsigned port) noexcept {
   return static_cast<station>((port - 1) * max_devices + device);
 }
 
-/// A software device. Its addresses depend only on its number and the configuration, so they are
-/// the same in all processes that can connect to each other.
+/// A software device. Its addresses depend only on its number and the configuration, so other
+/// processes can compute them.
 struct soft_device {
   ibv_device verbs;
   // Providers recognize their own devices by data that libibverbs keeps after ibv_device. Zeros

@@ -136,10 +136,11 @@ class engine final : private progress_thread::work {
   served* first_active_ = nullptr;
   served* last_active_ = nullptr;
   std::size_t actives_ = 0;
-  /// The queue pairs for which `ring` was called since the last progress, the latest one first.
+  /// The queue pairs for which `ring` was called, until `answer_ring` schedules them; the latest
+  /// one first.
   std::atomic<served*> rung_{nullptr};
   std::vector<timed*> timed_;
-  /// 0 if there is none.
+  /// Not later than any deadline; 0 for never.
   nanoseconds next_deadline_ = 0;
   unsigned polls_in_vain_ = 0;
   std::atomic<bool> held_{false};

@@ -36,7 +36,8 @@ constexpr nanoseconds time_before_doubt = 1'000'000;
 /// The machine that a child of fork inherited. It is kept, because open contexts refer to it.
 machine* abandoned = nullptr;
 
-/// Held while devices are opened and closed. Must be taken before an engine's lock.
+/// Held while devices are opened or closed, and during fork and exit. Must be taken before an
+/// engine's lock.
 std::mutex lifecycle;
 
 }  // namespace

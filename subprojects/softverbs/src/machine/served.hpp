@@ -12,7 +12,7 @@ namespace softverbs {
 
 struct packet;
 
-/// An object with a deadline. The engine calls `on_deadline` when the deadline has expired.
+/// An object with a deadline.
 class timed {
  public:
   timed() = default;
@@ -36,7 +36,7 @@ class timed {
 };
 
 /// The engine's interface to a queue pair or receive work queue. The engine calls these functions
-/// under its lock. `on_packet` and `serve` take the lock of the object.
+/// under its lock. `on_packet`, `on_deadline` and `serve` may take the lock of the object.
 class served : public timed {
  public:
   virtual void on_packet(const packet& incoming) = 0;

@@ -20,8 +20,8 @@ struct protection_domain;
 /// Like a queue pair, each queue has a number, which its completions contain, and by which the
 /// engine finds the queue.
 ///
-/// Like a queue pair, it has a lock, which its functions take. A thread that changes the state must
-/// hold the engine's lock, too.
+/// Like a queue pair, it has a lock, which protects its state and its receives. A thread that
+/// changes the state must hold the engine's lock, too.
 class receive_work_queue final : public ibv_wq, public served, private work_queues {
  public:
   /// `attributes` must contain the capacities that were granted.

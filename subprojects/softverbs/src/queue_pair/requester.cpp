@@ -147,7 +147,7 @@ ibv_wc_status requester::inspect(request& work) {
     return IBV_WC_LOC_LEN_ERR;
   if (pair_.qp_type == IBV_QPT_UD && datagram_of(next_).domain != number_of(pair_.pd))
     return IBV_WC_LOC_QP_OP_ERR;
-  // With a max_rd_atomic of 0, this queue pair must not send reads or atomics.
+  // With a max_rd_atomic of 0, this queue pair must not send reads, atomics or flushes.
   if (work.fetches() && pair_.attributes().max_rd_atomic == 0) return IBV_WC_LOC_QP_OP_ERR;
   if (work.inlined) return IBV_WC_SUCCESS;
   const ibv_sge* entries = entries_of(next_);

@@ -109,7 +109,7 @@ class responder {
   }
   receive_memory current_memory() const noexcept;
   void took(const packet_header& header);
-  /// Called when a message is complete. Returns false if a fault makes the receive fail.
+  /// Completes the receive of a message. Returns false if a fault makes the receive fail.
   bool receive_message(ibv_wc_opcode opcode, std::uint32_t bytes, const packet_header& header);
   void complete_receive(ibv_wc_status status, ibv_wc_opcode opcode, std::uint32_t bytes,
                         const packet_header* header, const faults::verdict& fault = {});

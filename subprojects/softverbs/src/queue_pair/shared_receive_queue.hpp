@@ -25,7 +25,7 @@ struct xrc_part {
   std::uint32_t number = 0;
 };
 
-/// A queue of receives for several queue pairs. It has its own lock, which its functions take.
+/// A queue of receives for several queue pairs. Its own lock protects the receives and the limit.
 class shared_receive_queue final : public ibv_srq, public work_queues {
  public:
   shared_receive_queue(open_device& owner, protection_domain& domain, const ibv_srq_attr& granted,

@@ -11,7 +11,7 @@ struct xrc_target;
 // These functions remove an object from its XRC domain before the object is destroyed. The caller
 // must hold the engine's lock.
 
-/// If `target` is the last object that refers to its queue pair, destroys the queue pair, too.
+/// If `target` is the last object that refers to its queue pair, destroys the queue pair.
 void part(xrc_target& target);
 /// Makes queue pairs that are receiving a message into the queue refuse the rest of the message.
 /// The queue's completions are left unchanged, because their memory may already be unmapped when a

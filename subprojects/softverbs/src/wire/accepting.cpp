@@ -17,8 +17,8 @@
 namespace softverbs {
 namespace {
 
-/// The number of slots limits the number of genuine connections, so more than this can only be an
-/// attack.
+/// There are fewer peers than slots, and each needs only one connection at a time, so more than
+/// this are hardly genuine.
 constexpr std::size_t most_inlets = 2 * wire::slots;
 
 /// The maximum number of connections from one peer process. A peer needs only one connection, but

@@ -23,7 +23,7 @@ struct notice {
     /// descriptor of memory for both ends.
     greeting = 0x80,
     /// The only response to `greeting`. If `accepted` is set, it carries the descriptors of the
-    /// other process's tables and, if it has any, of its devices' memory.
+    /// sender's tables and, if the sender has any, of its devices' memory.
     answer,
     /// From the end that connected, after the answer: all further packets go through the ring.
     changed_to_ring,
@@ -70,7 +70,7 @@ struct remote_process {
   /// The tables that the process publishes, which only that process can write. Empty if it
   /// publishes none. Always empty at the end that accepted the connection.
   shared_memory tables;
-  /// The memory of that process's devices, which all processes can write to; may be empty.
+  /// The memory of that process's devices, which its peers can write to; may be empty.
   shared_memory device_memory;
   /// True after the connection has ended. If the other process dies, the engine usually notices,
   /// and sets this, within a millisecond.

@@ -59,8 +59,8 @@ class ring_writer : private ring_end {
  public:
   explicit ring_writer(std::span<std::byte> memory) noexcept : ring_end(memory) {}
 
-  /// Returns the place for the next message, or null if there is no room. If there is no room, the
-  /// reader has been asked to send a notice when there is some.
+  /// Returns the place for the next message, or null if there is no room, or if the ring is
+  /// `broken`. If there is no room, the reader has been asked to send a notice when there is some.
   std::byte* prepare(std::size_t length) noexcept;
   /// Publishes the prepared message to the reader. Returns true if the reader sleeps, and needs a
   /// notice.
@@ -98,8 +98,7 @@ class ring_reader : private ring_end {
   bool sleep() noexcept;
   void wake() noexcept { state_.reader_sleeps.store(0, std::memory_order_relaxed); }
 
-  /// Called after the writer has disconnected. Data that is added later doesn't come from the
-  /// writer, and is ignored.
+  /// Called after the writer has disconnected. Data that is added later is ignored.
   void end() noexcept;
 
  private:

@@ -19,9 +19,9 @@ namespace softverbs {
 /// The outcome of sending a packet.
 enum class sent : std::uint8_t {
   yes,
-  lost,     ///< no process is at the target: as on a network, this is not an error
+  lost,     ///< not delivered, often because no process is at the target; not an error
   blocked,  ///< not possible now: the caller calls `wait_writable`, and retries later
-  fault,    ///< the payload's memory isn't mapped
+  fault,    ///< the payload's memory can't be read
 };
 
 /// The order in which queue pairs resume when a connection accepts packets again. Without an order,
@@ -96,7 +96,7 @@ class wire {
   /// True if peers may deliver packets through rings without a system call. In this case, a thread
   /// has to poll, or to call `sleep`.
   bool is_watched() const noexcept { return !watched_.empty(); }
-  /// From now on, the descriptor becomes readable when a packet arrives. Returns false if packets
+  /// Returns true if the descriptor will become readable when a packet arrives, or false if packets
   /// have already arrived.
   bool sleep() noexcept;
   /// The time at which `look` must be called without an event, or 0 for never.
