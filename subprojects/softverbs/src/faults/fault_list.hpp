@@ -176,8 +176,8 @@ class fault_list {
   std::vector<tally> tallies_;
   randomness dice_{usual_seed};
   bool must_strike_ = false;
-  /// The process that set the faults. A child of fork inherits the faults, but doesn't report those
-  /// that haven't struck.
+  /// The process that last set a fault. A child of fork inherits the faults, but reports those that
+  /// haven't struck only if it sets faults itself.
   pid_t owner_ = 0;
 };
 

@@ -27,8 +27,9 @@ struct fate {
   bool swapped = false;  ///< with the next packet for the same queue pair
 };
 
-/// True if faults are set, if a port is configured to be down, or if all operations must go through
-/// the engine. In a program without faults, each operation checks only this flag.
+/// True if faults were set since the last reset, if a port is configured to be down, or if all
+/// operations must go through the engine. In a program without faults, each operation checks only
+/// this flag.
 inline std::atomic<bool> any{false};
 
 /// A queue pair, identified by its port and its number.

@@ -20,8 +20,8 @@ struct device_memory final : ibv_dm, importable<device_memory> {
   unsigned regions = 0;  ///< the number of regions registered in it
 };
 
-/// The memory of all devices of a process. Peers that have mapped it access it without system
-/// calls, and with the processor's atomics. Protected by the engine's lock.
+/// The memory of all devices of a process. Peers can map it, and then access it like their own
+/// memory, also with atomics. Protected by the engine's lock.
 class device_memory_pool {
  public:
   explicit device_memory_pool(std::size_t bytes) noexcept : bytes_(bytes) {}

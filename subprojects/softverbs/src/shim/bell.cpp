@@ -53,7 +53,7 @@ bool bell::open(int device, int clock) noexcept {
 
 void bell::ring(bool on) noexcept {
   std::uint64_t count = 0;
-  // If another thread resets the count first, the read fails, without harm.
+  // If the count is 0 already, the read fails, without harm.
   while (::read(rung_.get(), &count, sizeof(count)) < 0 && errno == EINTR) {
   }
   if (!on) return;

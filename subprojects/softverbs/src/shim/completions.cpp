@@ -34,7 +34,7 @@ completion read_whole(const ibv_cq_ex& theirs, ibv_cq_ex* from) {
   wc.status = from->status;
   read(theirs.read_qp_num, from, wc.qp_num);
   if (wc.status != IBV_WC_SUCCESS) {
-    // If the request has failed, all other fields are undefined.
+    // If the request has failed, only the vendor's error code is defined besides these fields.
     read(theirs.read_vendor_err, from, wc.vendor_err);
     return result;
   }

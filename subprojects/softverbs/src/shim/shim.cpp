@@ -64,8 +64,8 @@ void change(const effect& what, device_state& device, bool tells) {
   if (what.kind == effect_kind::device_fatal) {
     if (!apply(what, device, 0) || !tells) return;
     raise(device, 1, IBV_EVENT_DEVICE_FATAL);
-    // All waiting threads are woken, because no completion can be polled while the device is
-    // broken.
+    // The threads that wait on the device's channels are woken, because no completion can be polled
+    // while the device is broken.
     for (channel_record* each : all().open_channels)
       if (each->opened->device == &device) each->events.ring(true);
     return;

@@ -180,7 +180,7 @@ void change_state(const faults::effect& what);
 void keep_time();
 /// Makes the channel's descriptor readable when a completion held back becomes due.
 void set_alarm(channel_record& channel) noexcept;
-/// Forgets the completions of a queue pair that was reset or destroyed.
+/// Forgets the completions of a queue pair or work queue that was reset or destroyed.
 void forget_completions(std::uint32_t pair, const context_record& opened) noexcept;
 
 // These must be called without the lock.
