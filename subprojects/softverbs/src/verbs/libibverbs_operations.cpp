@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // If this library doesn't define a verb, the program calls the function of libibverbs. That
 // function calls the operation in the table behind `verbs_context::priv`. The layout of this table
-// is private, and changes with each release.
+// is private, and may change with each release.
 #include "verbs/libibverbs_operations.hpp"
 
 #include "device/device.hpp"

@@ -191,7 +191,8 @@ TEST_CASE("the counters of a port grow with the traffic of its queue pairs") {
   REQUIRE(left.send(2, {left.piece(0, 100000)}) == 0);
   CHECK(left.wait().status == IBV_WC_SUCCESS);
   CHECK(right.wait().status == IBV_WC_SUCCESS);
-  // The data counters count units of four bytes. No packet carries more than 4096 bytes.
+  // The data counters count units of four bytes, and the packet counters count at most 4096 bytes
+  // as one packet.
   CHECK(grew(0, 25000));
   CHECK(grew(1, 25));
   CHECK(grew(2, 25000));
@@ -348,8 +349,8 @@ TEST_CASE("a folder of a device can be rewound and positioned") {
   CHECK(errno == ENOTSUP);
   CHECK(::closedir(other) == 0);
   CHECK(::closedir(folder) == 0);
-  // In total, the loop opens more folders than softverbs can keep open at the same time, which is
-  // 64. So it succeeds only if each of them is closed.
+  // softverbs can keep only 64 folders open at the same time, so the loop succeeds only if closing
+  // a folder makes room for another one.
   for (int round = 0; round < 100; ++round) CHECK(names_in(of_device).size() == 10);
 }
 

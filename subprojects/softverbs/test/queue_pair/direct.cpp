@@ -184,8 +184,6 @@ sigjmp_buf back;
 TEST_CASE(
     "a SIGSEGV of the program's own reaches the program's handler, whether installed before or "
     "after the device was opened") {
-  // The handler gets all faults that the device has not caused, whether the program installed it
-  // before or after it opened the device.
   struct sigaction own{};
   struct sigaction before{};
   own.sa_handler = [](int) { ::siglongjmp(back, 1); };

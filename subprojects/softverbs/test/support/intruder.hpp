@@ -154,8 +154,8 @@ inline void let_everybody_in(std::uint32_t qpn) {
   intruder last(qpn);
   last.greet(-1);
   REQUIRE(last.is_answered());
-  // steady: this pause uses the same clock as the device, which accepts sixteen connections per
-  // millisecond
+  // steady: this pause uses the same clock as the device, which accepts at most sixteen connections
+  // per millisecond
   std::this_thread::sleep_for(std::chrono::milliseconds(2));
 }
 
