@@ -34,7 +34,6 @@ inline constexpr std::size_t largest_comparison = 128;
   return error::out_of_range(operation, "message_size", size, "use 128 bytes to 1 GiB");
 }
 
-/// Writes a list of methods.
 class method_list_writer {
  public:
   /// \param message_size the largest answer that the caller accepts, in bytes
@@ -60,7 +59,6 @@ struct listed_method {
   std::string_view name{};
 };
 
-/// Reads a list of methods.
 class method_list_reader {
  public:
   /// \errors `mismatch` if the peer has the other byte order; `invalid_input` if the bytes are not

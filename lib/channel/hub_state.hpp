@@ -182,7 +182,7 @@ class [[gnu::visibility("hidden")]] hub_state {
   /// Waits for at least one arrival.
   [[nodiscard, gnu::always_inline]] inline result<std::span<arrival>> wait(
       std::span<arrival> into, call_limit limit) noexcept;
-  /// The following functions implement the functions of `channel_hub` for event loops.
+  /// These three implement the functions of `channel_hub` for event loops.
   [[nodiscard]] int loop_descriptor() noexcept;
   [[nodiscard]] result<bool> request_notification() noexcept;
   [[nodiscard]] wait_limit::time_point deadline() noexcept;

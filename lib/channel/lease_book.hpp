@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-/// \file
-/// The leases of a channel. Each of them ends with its connection at the latest.
 #pragma once
 
 #include <verbspp/base/result.hpp>
@@ -54,7 +52,7 @@ struct [[gnu::visibility("hidden")]] lease_record {
   result<void> outcome = success();          ///< the outcome of the revocation
 };
 
-/// The leases of one channel.
+/// The leases of one channel, which end with its connection at the latest.
 class [[gnu::visibility("hidden")]] lease_book {
  public:
   lease_book() noexcept = default;

@@ -22,7 +22,7 @@ namespace verbspp::detail {
 ///
 /// Each event is read, copied and acknowledged by the first thread that polls, which passes the
 /// copy to the listeners. Unless that thread is reading for the program, it also queues the copy
-/// for the program. So destroying an object never waits for the program.
+/// for the program. So destroying an object does not wait until the program handles its events.
 struct [[gnu::visibility("hidden")]] async_events {
   explicit async_events(ibv_context* source) noexcept : native(source) {}
   async_events(const async_events&) = delete;

@@ -56,7 +56,7 @@ class line {
  private:
   line() noexcept = default;
 
-  std::array<char, 8192> text_;  // large enough for a list of processors
+  std::array<char, 8192> text_;  // kernels usually write much shorter lists
   std::size_t size_ = 0;
 };
 

@@ -351,7 +351,8 @@ void acceptor_core::note_failure(const error& why, const gid& address) noexcept 
 
 void acceptor_core::watch_client(std::uint32_t place) noexcept {
   client& watched = clients_.get()[place];
-  // A client that waits for its turn sends nothing, but may disconnect.
+  // The frames of a client that waits for its turn are read later, but its disconnection is noticed
+  // at once.
   std::uint32_t events = EPOLLRDHUP;
   if (watched.state != client_state::waiting)
     events = (watched.core->events() & POLLOUT) != 0 ? EPOLLIN | EPOLLOUT : EPOLLIN;

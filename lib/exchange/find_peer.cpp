@@ -29,7 +29,8 @@ constexpr int accepts_in_a_turn = 16;
 constexpr auto between_tries = std::chrono::milliseconds(50);
 /// The time for which a connection may keep its place without sending its hello.
 constexpr auto time_to_greet = std::chrono::milliseconds(250);
-/// The time after which an unfinished attempt to connect is started again.
+/// The time limit of an attempt to connect, without the lookup of the name. Then another attempt is
+/// made.
 constexpr auto time_to_connect = std::chrono::seconds(1);
 
 /// A connection that may be chosen.

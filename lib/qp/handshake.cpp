@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The steps that `build`, `handshake` and `activate` perform. They make the same transitions that
-/// programs can make themselves, with the builder's parameters.
+/// The transitions that `build`, `handshake` and `activate` make, and paths to peers and groups.
 #include "qp/addressing.hpp"
 #include "qp/by_transport.hpp"
 #include <verbspp/base/detail/words.hpp>

@@ -36,7 +36,6 @@ const char* creation_of(completion_features features) noexcept {
   return needs_extended_call(features) ? "ibv_create_cq_ex" : "ibv_create_cq";
 }
 
-/// Creates the `ibv_cq`.
 ibv_cq* create_native(completion_queue_state& state, std::size_t capacity,
                       const ibv_device_attr& device) noexcept {
   ibv_context* const parent = state.owner.native_handle();
