@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// A verbs device that does nothing: posting a signaled request or a receive puts its completion
-// into the completion queue immediately, and no data is transferred. So the measured cost of a loop
-// is entirely the program's. Exceptions are the receives of shared receive queues, and of the queue
-// pairs chosen with `device_hold_receives`: they complete when a loop delivers a message to them.
+// A verbs device that does almost nothing: posting a signaled request or a receive puts its
+// completion into the completion queue immediately, without a transfer of data. So the cost of a
+// loop is nearly all the program's. Exceptions are the receives of shared receive queues, and of
+// the queue pairs chosen with `device_hold_receives`: they complete when a loop delivers a message
+// to them.
 //
-// Like softverbs, it defines the entry points of libibverbs, which take precedence over those of
-// the library. It is the only device, implements only the functions that the loops need, and
-// supports only one thread.
+// Like softverbs, it defines entry points of libibverbs, which take precedence over those of the
+// library. It is the only device, implements the functions that the loops need, and supports only
+// one thread.
 #include "null_device.h"
 
 #include <errno.h>

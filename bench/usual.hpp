@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions of usual.h that are measured, implemented with verbspp, and a write that is
-// awaited.
+// The verbspp versions of functions of usual.h, and an awaited write and calls, which have no C
+// versions.
 #pragma once
 
 #include "usual.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Calls the functions of usual.h and usual.hpp. These are compiled separately, so none of them is
-// inlined here, and the loops of the two versions differ only in the function that they call.
+// inlined here.
 #include "usual_loops.hpp"
 
 #include "loops.h"
@@ -303,7 +303,6 @@ result<std::unique_ptr<c_side>> open_c(const protection_domain& domain, const wr
 ibv_qp* queue_pair_of(const usual::client& client) { return client.link.native_handle(); }
 ibv_qp* queue_pair_of(const c_client& client) { return client.qp; }
 
-/// Calls the function with each of the pieces in turn.
 template <class Function>
 [[gnu::always_inline]] inline bool each_piece(program& of, std::uint64_t operations,
                                               Function function) {
@@ -313,7 +312,6 @@ template <class Function>
   return true;
 }
 
-/// Calls the function once for each batch.
 template <class Function>
 [[gnu::always_inline]] inline bool each_batch(std::uint64_t operations, Function function) {
   for (; operations > 0; operations -= batch)

@@ -19,7 +19,6 @@ using seconds = std::chrono::duration<double>;
 /// Prints the cause, with errno's text, and ends the process, because a failed measurement has no
 /// figure.
 [[noreturn]] void fail(const char* what);
-/// Fails unless `right`.
 inline void check(bool right, const char* what) {
   if (!right) fail(what);
 }
