@@ -29,7 +29,7 @@ class progress_thread {
     /// Does some of the work. Returns true if more work may be left. Requires the lock, like the
     /// functions below unless they say otherwise.
     virtual bool progress(bool thoroughly) = 0;
-    /// Returns the time at which there will be work even if no event occurs; 0 for never.
+    /// Returns the time from which there may be work even if no event occurs; 0 for never.
     virtual nanoseconds next_deadline() const noexcept = 0;
     /// Makes the descriptor report all later arrivals. Returns false if something has arrived
     /// already.
