@@ -128,8 +128,8 @@ struct program {
   std::unique_ptr<c_side> c{};  ///< borrows memory from `wrapped`, and so is destroyed first
 };
 
-/// Opens a caller without a service. The answer to its first message, which compares the methods,
-/// is delivered before.
+/// Opens a caller without a service. The caller's first message asks the service to compare the
+/// methods; the answer to it is delivered in advance.
 result<caller> open_caller(const protection_domain& domain) {
   VERBSPP_TRY(prepared, domain.build_channel()
                             .max_send_work_requests(calls_in_flight)

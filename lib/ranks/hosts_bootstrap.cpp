@@ -54,8 +54,9 @@ result<hosts_bootstrap> hosts_bootstrap::join(const host_list& hosts, std::uint3
     if (cause.kind() != error_kind::mismatch) return cause;
     return error(
         error_kind::mismatch, joining_hosts,
-        "the ranks at the meeting point have a different list of hosts, or belong to a different "
-        "world: give all ranks of a world the same list, and each world its own port");
+        "the ranks at the meeting point have a different list of hosts, belong to a different "
+        "world, or use another version of verbspp: give all ranks of a world the same list and "
+        "version, and each world its own port");
   });
 }
 

@@ -245,7 +245,8 @@ TEST_CASE("results that the program has not taken do not keep the loop of Asio b
   const auto pool = must(message_pool::create(bed.domain, 16, 64));
   inbox messages = must(inbox::open(ends.left.link(), pool));
   must(ends.right.link().send({.elements = inline_payload(1U)}, patience));
-  // The peer has posted no receive, so the send waits, and the message stays in the inbox.
+  // The peer has posted no receive, so this send waits. The peer's message stays in `messages`,
+  // because the program does not take it.
   net::cancellation_signal cancel;
   const auto memory = share_bytes(bed, 8);
   ends.left.async_send(memory, bind_cancellation_slot(cancel.slot(), [](const auto&) {}));

@@ -23,7 +23,8 @@ struct writer {
         pair(connect_to_itself(must(bed.builder(queue).access(all_rights).build()))) {}
 
   void write(std::uint64_t id) { must(pair.post_write({.remote = memory.remote()}, {.id = id})); }
-  /// Causes an event in the queue, and leaves it unread.
+  /// Makes the queue raise an event, takes the completion, and leaves the event unread in the
+  /// completion channel.
   void leave_event(std::uint64_t id) {
     must(queue.request_notification());
     write(id);

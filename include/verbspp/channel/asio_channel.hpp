@@ -203,7 +203,7 @@ struct asio_call {
                                        .await_resume())>;
 
   [[nodiscard]] auto operator()(channel& link) { return function(link, memory); }
-  /// The result of a wait that was ended before its request has finished. Its memory is empty,
+  /// The result of a wait that ended before its request finished. The memory in it is empty,
   /// because the awaited call owns the memory.
   [[nodiscard]] result_type ended(const error& cause) {
     if constexpr (requires(result_type& done) { done.memory; })

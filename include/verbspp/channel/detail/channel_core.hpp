@@ -362,8 +362,8 @@ class channel_core {
   // Calls that other threads hand over, such as the effects of stop requests. `poll` checks for
   // them only while an operation expects one, so programs without such operations pay nothing.
 
-  /// From now on, makes `poll` check for calls that other threads have handed over, and execute
-  /// them, until `stop_expecting` is called.
+  /// Makes `poll` check for calls that other threads have handed over, and execute them, until each
+  /// `expect_call` has been undone by a `stop_expecting`.
   void expect_call() noexcept;
   void stop_expecting() noexcept;
   /// Makes the next `poll` execute this call, and wakes the event loop that polls the channel or

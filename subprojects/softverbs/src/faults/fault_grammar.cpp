@@ -86,8 +86,8 @@ constexpr std::uint64_t highest_pair = 0xff'ffff;
 constexpr std::uint64_t highest_port = 255;
 
 constexpr const char* out_of_reach =
-    "faults of packets and peers are only possible on softverbs devices, not in front of other "
-    "devices";
+    "faults of packets and peers are possible only on softverbs devices: libsoftverbs-faults.so "
+    "cannot inject them into other devices";
 
 /// Converts a name to lower case, with `-` instead of `_`.
 std::string plain(std::string_view text) {

@@ -22,7 +22,7 @@ struct xrc_domain {
   int descriptor = -1;
   dev_t file_system = 0;
   ino_t file = 0;
-  /// The number of times that the domain is open.
+  /// The number of calls of `open` that no `close` has undone.
   unsigned opened = 0;
   /// Both are indexed by number.
   std::unordered_map<std::uint32_t, ibv_srq*> shared_receive_queues;

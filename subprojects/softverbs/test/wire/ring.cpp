@@ -227,8 +227,8 @@ TEST_CASE("random data in shared memory breaks only its own connection") {
       header.key =
           random() % 2 == 0 ? link.right.region->rkey : static_cast<std::uint32_t>(random());
       header.address = random() % 2 == 0 ? link.right.here().memory : random();
-      // The target is not one of the ends of this connection, because such a packet may break that
-      // end.
+      // The packet is for neither end of this connection, because a packet for one of them may
+      // break that end.
       header.target_qpn = random() % 2 == 0 ? header.target_qpn + 1 : 0xffffff;
       const std::uint32_t length =
           random() % 10 == 0 ? static_cast<std::uint32_t>(random())
