@@ -28,7 +28,7 @@ result<channel_hub> channel_hub::create(const class protection_domain& domain,
   return channel_hub(std::move(state));
 }
 
-// The functions that return arrivals are in hub_state.cpp.
+// The functions that return arrivals are in hub_arrivals.cpp.
 
 result<void> channel_hub::poll() const noexcept {
   if (!state_) return error(error_kind::invalid_input, polling, "this hub was moved from");

@@ -2,8 +2,10 @@
 #pragma once
 
 #include "channel/event_set.hpp"
+#include "channel/hub_member.hpp"
+#include "channel/hub_rows.hpp"
 #include "channel/loop_events.hpp"
-#include "channel/receive_batch.hpp"
+#include "channel/shared_receives.hpp"
 #include <verbspp/base/detail/brief_lock.hpp>
 #include <verbspp/base/detail/owned.hpp>
 #include <verbspp/base/result.hpp>
@@ -12,7 +14,6 @@
 #include <verbspp/channel/detail/handed_calls.hpp>
 #include <verbspp/channel/detail/hub_reference.hpp>
 #include <verbspp/channel/detail/hub_turn.hpp>
-#include <verbspp/channel/detail/pool_places.hpp>
 #include <verbspp/device/detail/async_listener.hpp>
 #include <verbspp/queue/completion_queue.hpp>
 #include <verbspp/queue/queue_accounting.hpp>
@@ -20,7 +21,6 @@
 
 #include <infiniband/verbs.h>
 
-#include <cassert>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -31,59 +31,6 @@
 #pragma GCC visibility push(hidden)
 
 namespace verbspp::detail {
-
-/// The part of a channel that its hub accesses. It has a ring buffer of completions that polls of
-/// the hub have found for the channel, but that the channel has not processed yet.
-///
-/// A thread that holds the hub's lock adds completions; the channel removes them without the lock.
-/// The ring has room for one completion for each request that can be outstanding, and for one
-/// failed shared receive.
-struct [[gnu::visibility("hidden")]] hub_member {
-  /// Calls `take` with each completion, and removes it. Only the channel may call this.
-  template <class Take>
-  void take_each(Take take) noexcept {
-    const std::uint32_t end = __atomic_load_n(&end_, __ATOMIC_ACQUIRE);
-    for (; first_ != end; __atomic_store_n(&first_, first_ + 1, __ATOMIC_RELEASE))
-      take(completions_.get()[first_ & mask_]);
-  }
-
-  /// True if the descriptor that the channel watches has had an event since the last call.
-  [[nodiscard]] bool take_hang_up() noexcept {
-    return __atomic_exchange_n(&is_hung_up_, false, __ATOMIC_RELAXED);
-  }
-
-  /// The alarm, which is the time at which the hub will report the channel; the maximum if none is
-  /// set.
-  [[nodiscard]] std::chrono::steady_clock::time_point alarm() const noexcept {
-    return std::chrono::steady_clock::time_point(
-        std::chrono::nanoseconds(__atomic_load_n(&alarm_, __ATOMIC_ACQUIRE)));
-  }
-
-  hub_reference hub{};
-  channel_id id{};
-  channel_core* core = nullptr;
-
- private:
-  friend class hub_state;
-  static constexpr std::int64_t no_alarm =
-      (std::chrono::steady_clock::time_point::max)().time_since_epoch().count();
-
-  [[nodiscard]] result<void> make_room(std::uint64_t requests) noexcept;
-  void put(const ibv_wc& completion) noexcept;
-
-  // Guarded by the hub's lock.
-  std::uint32_t number_ = 0;    ///< the queue pair's number; 0 if there is none
-  std::uint64_t expected_ = 0;  ///< the number of completions that are reserved in the queue
-  bool knows_failure_ = false;  ///< true if a failed shared receive was passed to the channel
-  std::int64_t alarm_ = no_alarm;
-
-  bool is_hung_up_ = false;
-
-  owned<ibv_wc[]> completions_{};  ///< a ring of `mask_ + 1` completions
-  std::uint32_t mask_ = 0;
-  alignas(64) std::uint32_t end_ = 0;
-  alignas(64) std::uint32_t first_ = 0;
-};
 
 /// The state of a hub, shared by its handles and channels. Thread-safe.
 class [[gnu::visibility("hidden")]] hub_state {
@@ -190,66 +137,17 @@ class [[gnu::visibility("hidden")]] hub_state {
   [[nodiscard]] std::uint32_t size() noexcept;
   [[nodiscard]] std::uint64_t room() noexcept;
   [[nodiscard]] std::uint32_t posted() noexcept;
-  [[nodiscard]] std::uint32_t capacity() const noexcept { return channels_; }
+  [[nodiscard]] std::uint32_t capacity() const noexcept { return rows_.capacity(); }
   [[nodiscard]] const completion_queue& queue() const noexcept { return queue_; }
   [[nodiscard]] const protection_domain& domain() const noexcept { return domain_; }
   [[nodiscard]] bool has_pool(const message_pool& pool) const noexcept {
-    return pool_ && pool_->places() == pool.places();
+    return receives_.has_pool(pool);
   }
   [[nodiscard]] const std::optional<shared_receive_queue>& receives() const noexcept {
-    return receives_;
+    return receives_.queue();
   }
 
  private:
-  static constexpr std::uint32_t none = UINT32_MAX;
-
-  /// An entry in the table of channels, which contains the channel with this index, and its
-  /// arrivals. A row that has arrivals to report is *ready*, and is in the list of ready rows.
-  struct alignas(64) row {
-    hub_member* member = nullptr;
-    channel_id id{};  ///< the id of the current or last channel
-    std::uint32_t next_free = none;
-    row* next_ready = nullptr;
-    message_list messages{};
-    bool has_news = false;
-    bool is_ready = false;  ///< true if it is in the list of ready rows
-    // The flags in `keeps`, which are reasons not to report the channel's arrivals.
-    static constexpr std::uint8_t held = 1;       ///< until `release` or `admit`
-    static constexpr std::uint8_t in_turn = 2;    ///< until `end_turn`
-    static constexpr std::uint8_t for_inbox = 4;  ///< keeps messages only, not news
-    std::uint8_t keeps = 0;
-
-    /// True if the channel is not to be reported.
-    [[nodiscard]] bool is_kept() const noexcept { return (keeps & (held | in_turn)) != 0; }
-    [[nodiscard]] bool has_inbox() const noexcept { return (keeps & for_inbox) != 0; }
-    [[nodiscard]] bool has_arrivals() const noexcept {
-      return has_news || (!has_inbox() && !messages.is_empty());
-    }
-    [[nodiscard]] bool is_in_turn() const noexcept { return (keeps & in_turn) != 0; }
-  };
-  /// Maps the number of a queue pair (24 bits) to the index of its channel, in two levels. An array
-  /// on the second level is allocated when the first channel needs it.
-  class number_table {
-   public:
-    number_table() noexcept = default;
-    number_table(const number_table&) = delete;
-    number_table& operator=(const number_table&) = delete;
-    ~number_table();
-    [[nodiscard]] bool allocate() noexcept;
-    [[nodiscard]] bool set(std::uint32_t number, std::uint16_t index) noexcept;
-    void clear(std::uint32_t number) noexcept;
-    /// The channel's index plus 1; 0 if no channel has the number.
-    [[nodiscard]] std::uint32_t find(std::uint32_t number) const noexcept {
-      return pages_.get()[number >> low_bits & (length - 1)][number & (length - 1)];
-    }
-
-   private:
-    static constexpr unsigned low_bits = 12;
-    static constexpr std::uint32_t length = 1U << low_bits;
-    static std::uint16_t empty[length];  ///< stands for all pages that have no entries
-    owned<std::uint16_t*[]> pages_{};    ///< their entries are indexes plus 1, or 0
-  };
-
   hub_state(protection_domain domain, completion_queue queue, const hub_options& options) noexcept;
   ~hub_state();
   [[nodiscard]] result<void> start(const message_pool* pool, const hub_options& options) noexcept;
@@ -265,14 +163,11 @@ class [[gnu::visibility("hidden")]] hub_state {
   using cause = std::optional<error>;
   /// Takes arrivals, and refills the shared receive queue. \returns the number of slots filled
   [[gnu::always_inline]] inline std::uint32_t take_arrivals(std::span<arrival> into) noexcept;
-  [[nodiscard]] bool has_more() const noexcept {
-    return first_ready_ != nullptr || calls_.has_some();
-  }
+  [[nodiscard]] bool has_more() const noexcept { return rows_.has_ready() || calls_.has_some(); }
   [[nodiscard]] found look_for_arrivals(std::span<arrival> into, cause& failed) noexcept;
   [[nodiscard]] found look_for_turn(hub_turn& taken, cause& failed) noexcept;
   /// Finds the first channel that has news.
   [[nodiscard]] found look_for_news(channel_core*& next, cause& failed) noexcept;
-  [[nodiscard]] channel_core* next_with_news() noexcept;
   template <class Find>
   [[nodiscard]] result<found> wait_until(Find find, const wait_limit& limit) noexcept;
   /// Returns the arrivals that `find` has found. If it has found none, returns the failure of
@@ -323,82 +218,32 @@ class [[gnu::visibility("hidden")]] hub_state {
   template <bool HasSlots>
   [[gnu::always_inline]] inline void hand_out_shared(const ibv_wc& completion,
                                                      empty_slots& into) noexcept;
-  void fail_shared(const ibv_wc& completion) noexcept;
+  void fail_shared(const ibv_wc& completion, std::uint32_t place, hub_row* row) noexcept;
   void lose_queue(int returned) noexcept;
   /// Fills slots with the arrivals of ready rows.
   [[nodiscard]] empty_slots take_listed(empty_slots into) noexcept;
-  /// Removes and returns the first ready row. \pre there is a ready row
-  [[nodiscard]] row& take_ready() noexcept;
   /// Returns the result for the case that no arrivals were found. \param failed set to the error,
   /// if there is one
   [[nodiscard]] found found_none(cause& failed) const noexcept;
-  void note_news(row& of) noexcept;
-  /// Appends a row that has arrivals to the list of ready rows, unless the row is in the list
-  /// already, or its channel is not to be reported (`is_kept`).
-  void note_ready(row& one) noexcept {
-    if (one.is_ready || one.is_kept()) return;
-    one.is_ready = true;
-    one.next_ready = nullptr;
-    (first_ready_ == nullptr ? first_ready_ : last_ready_->next_ready) = &one;
-    last_ready_ = &one;
-  }
-  [[nodiscard]] hub_turn begin_turn(row& mine) noexcept;
+  [[nodiscard]] hub_turn begin_turn(hub_row& row) noexcept;
   /// Removes and returns the first message. \pre the list is not empty
   [[nodiscard]] message take_first(message_list& from) noexcept {
-    pool_places& places = *pool_->places();
+    pool_places& places = receives_.places();
     const std::uint32_t place = from.take_first(places);
     return {&places, place, places.record(place).work.bytes_filled(0)};
   }
-  void drop_arrivals(row& of) noexcept;
-  void free_index(std::uint32_t index) noexcept;
-  /// True if the queue has room for a batch of receives.
-  [[nodiscard]] bool is_due() const noexcept { return posted_ < due_below_; }
-  /// Posts shared receives in batches while the queue has room for a batch, and the pool has free
-  /// places.
-  void refill() noexcept {
-    if (is_due()) [[unlikely]]
-      post_receives();
-  }
-  void post_receives() noexcept;
-  /// Records that a place is no longer posted.
-  [[gnu::always_inline]] void take_back(pool_places& places, std::uint32_t place) noexcept {
-    assert(is_posted_.get()[place]);
-    is_posted_.get()[place] = false;
-    --posted_;
-    if (places.is_watched()) [[unlikely]]
-      end_watch(places, place);
-  }
-  static void end_watch(pool_places& places, std::uint32_t place) noexcept;
-  /// The row of the channel whose queue pair has this number; null if there is none.
-  [[nodiscard]] row* row_of(std::uint32_t number) noexcept {
-    const std::uint32_t next_index = numbers_.find(number);
-    return next_index != 0 ? &rows_.get()[next_index - 1] : nullptr;
-  }
+  void drop_arrivals(hub_row& row) noexcept;
 
   unsigned references_ = 1;
   protection_domain domain_;
   completion_queue queue_;
-  std::uint32_t channels_;
   wait_mode waiting_;
-  std::optional<message_pool> pool_{};
-  std::optional<shared_receive_queue> receives_{};
-  std::uint32_t depth_ = 0;  ///< the number of shared receives to keep posted
-  std::uint32_t refill_ = 0;
-  std::uint32_t due_below_ = 0;  ///< a batch is due while fewer receives are posted
 
   brief_lock lock_{};
   int lost_ = 0;  ///< the negative value that a failed poll returned; 0: none
   completion_queue_accounting room_;
-  std::uint32_t size_ = 0;
-  owned<row[]> rows_{};
-  std::uint32_t first_free_ = 0;
-  row* first_ready_ = nullptr;
-  row* last_ready_ = nullptr;
-  number_table numbers_{};
-  owned<bool[]> is_posted_{};  ///< for each place of the pool: true if it is posted
-  std::uint32_t posted_ = 0;
-  receive_batch batch_{};
-  std::optional<error> refill_failure_{};
+  hub_rows rows_;
+  shared_receives receives_{};
   handed_calls calls_{};
   owned<hub_table> table_{};
   bool is_table_closed_ = false;

@@ -68,9 +68,9 @@ void hub_state::set_alarm(hub_member& member, std::chrono::steady_clock::time_po
 void hub_state::report(channel_id id) noexcept {
   {
     const brief_guard guard(lock_);
-    row& of = rows_.get()[id.index];
-    if (of.member == nullptr || of.id != id) return;
-    note_news(of);
+    hub_row& row = rows_[id.index];
+    if (row.member == nullptr || row.id != id) return;
+    rows_.note_news(row);
   }
   wake_waiting();
 }
@@ -83,6 +83,14 @@ void hub_state::hand_over(continuation& call) noexcept {
     calls_.push(call);
   }
   wake_waiting();
+}
+
+void hub_state::wake_waiting() noexcept {
+  if (!waiting_.sleeps()) return;
+  if (__atomic_load_n(&waiting_threads_, __ATOMIC_SEQ_CST) != 0) events_.wake();
+  if (__atomic_load_n(&loops_wait_, __ATOMIC_RELAXED) &&
+      __atomic_exchange_n(&loops_wait_, false, __ATOMIC_ACQ_REL))
+    loop_.wake();
 }
 
 result<std::span<arrival>> hub_state::wait_longer(std::span<arrival> into,
@@ -150,10 +158,10 @@ void hub_state::take_events() noexcept {
   const brief_guard guard(lock_);
   events_.take([this](std::uint64_t tag, std::uint32_t /*events*/) {
     if (tag == of_timer) return ring_alarms();
-    row& of = rows_.get()[static_cast<std::uint32_t>(tag)];
-    if (of.member == nullptr || tag_of(of.member->id) != tag) return;
-    __atomic_store_n(&of.member->is_hung_up_, true, __ATOMIC_RELAXED);
-    note_news(of);
+    hub_row& row = rows_[static_cast<std::uint32_t>(tag)];
+    if (row.member == nullptr || tag_of(row.id) != tag) return;
+    __atomic_store_n(&row.member->is_hung_up_, true, __ATOMIC_RELAXED);
+    rows_.note_news(row);
   });
 }
 
@@ -161,15 +169,14 @@ void hub_state::take_events() noexcept {
 void hub_state::ring_alarms() noexcept {
   const std::int64_t now = std::chrono::steady_clock::now().time_since_epoch().count();
   next_alarm_ = hub_member::no_alarm;
-  for (std::uint32_t i = 0; i < channels_; ++i) {
-    hub_member* const member = rows_.get()[i].member;
-    if (member == nullptr) continue;
-    if (member->alarm_ <= now) {
-      __atomic_store_n(&member->alarm_, hub_member::no_alarm, __ATOMIC_RELEASE);
-      note_news(rows_.get()[i]);
+  rows_.for_each([&](hub_row& row) {
+    hub_member& member = *row.member;
+    if (member.alarm_ <= now) {
+      __atomic_store_n(&member.alarm_, hub_member::no_alarm, __ATOMIC_RELEASE);
+      rows_.note_news(row);
     }
-    next_alarm_ = std::min(next_alarm_, member->alarm_);
-  }
+    next_alarm_ = std::min(next_alarm_, member.alarm_);
+  });
   set_timer(timer_, std::chrono::steady_clock::time_point(std::chrono::nanoseconds(next_alarm_)));
 }
 
@@ -203,8 +210,8 @@ result<bool> hub_state::request_notification() noexcept {
   VERBSPP_TRYV(completion_queue_access::state_of(queue_)->stay_wakeable());
   const brief_guard guard(lock_);
   take_all_completions();
-  refill();
-  if (first_ready_ != nullptr || has_new_failure() || calls_.has_some()) return true;
+  receives_.refill();
+  if (has_more() || has_new_failure()) return true;
   cause failed;
   static_cast<void>(found_none(failed));
   return failed.has_value();

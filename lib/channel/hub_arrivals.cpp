@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// Looking for arrivals: polls of the hub's completion queue, and of the list of ready rows.
+#include "channel/hub_state.hpp"
+#include "channel/waiting.hpp"
+
+#include <infiniband/verbs.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+namespace verbspp {
+
+namespace detail {
+
+namespace {
+
+/// The minimum time from ERR to the destruction of a queue pair that uses shared receives. If the
+/// queue pair stopped in the middle of a message, the device completes the shared receive of that
+/// message soon after (rxe does so in the background), unless the queue pair is destroyed before
+/// that. The library cannot detect whether there is such a receive.
+constexpr auto time_for_shared_receive = std::chrono::milliseconds(1);
+
+}  // namespace
+
+int hub_state::look() noexcept {
+  if (!lock_.try_lock()) {
+    if (!waiting_.sleeps()) return 0;
+    // A thread that is about to sleep must do the polling itself. The thread that has the lock may
+    // have polled before the last completion arrived, and that completion wakes only threads that
+    // had requested an event before.
+    lock_.lock();
+  }
+  take_all_completions();
+  receives_.refill();
+  const int lost = lost_;
+  lock_.unlock();
+  return lost;
+}
+
+void hub_state::take_all(std::chrono::steady_clock::time_point stopped_at) noexcept {
+  const wait_limit until = stopped_at + time_for_shared_receive;
+  for (;;) {
+    {
+      const brief_guard guard(lock_);
+      take_all_completions();
+    }
+    if (!receives_.is_open() || until.has_passed()) return;
+    sched_yield();
+  }
+}
+
+template <bool HasSlots>
+void hub_state::hand_out_shared(const ibv_wc& completion, empty_slots& into) noexcept {
+  const std::uint32_t place = receives_.take_back(completion.wr_id);
+  pool_places& places = receives_.places();
+  hub_row* const row = rows_.find(completion.qp_num);
+  if (row == nullptr || number_of(completion.status) != IBV_WC_SUCCESS) [[unlikely]]
+    return fail_shared(completion, place, row);
+  const completed_work work(completion);
+  places.fill(place, work, row->id);
+  if (HasSlots && row->keeps == 0 && row->messages.is_empty()) [[likely]]
+    return into.fill(row->id, {&places, place, work.bytes_filled(0)});
+  row->messages.append(places, place);
+  if (row->has_inbox()) return rows_.note_news(*row);
+  rows_.note_ready(*row);
+}
+
+/// Handles a shared receive that has failed, or whose channel no longer exists. Only the first
+/// failure is passed to the channel.
+void hub_state::fail_shared(const ibv_wc& completion, std::uint32_t place, hub_row* row) noexcept {
+  receives_.places().give_back_unfilled(place);
+  if (row == nullptr || std::exchange(row->member->knows_failure_, true)) return;
+  row->member->put(completion);
+  rows_.note_news(*row);
+}
+
+template <bool HasSlots>
+hub_state::empty_slots hub_state::take_completions(empty_slots into) noexcept {
+  constexpr std::size_t at_once = 32;
+  ibv_wc completions[at_once];
+  while ((!HasSlots || into.left != 0) && lost_ == 0) {
+    const int room = static_cast<int>(HasSlots ? std::min(at_once, into.left) : at_once);
+    const int filled = ibv_poll_cq(queue_.native_handle(), room, completions);
+    for (int i = 0; i < filled; ++i) {
+      if (is_shared_receive(completions[i].wr_id)) [[likely]]
+        hand_out_shared<HasSlots>(completions[i], into);
+      else
+        hand_out(completions[i]);
+    }
+    if (filled < 0) [[unlikely]]
+      lose_queue(filled);
+    if (filled < room) break;
+  }
+  return into;
+}
+
+void hub_state::take_all_completions() noexcept { take_completions<false>({}); }
+
+/// Records that polling has failed, and notifies each channel.
+void hub_state::lose_queue(int returned) noexcept {
+  __atomic_store_n(&lost_, returned, __ATOMIC_RELAXED);
+  receives_.stop();
+  rows_.for_each([this](hub_row& row) { rows_.note_news(row); });
+}
+
+void hub_state::hand_out(const ibv_wc& completion) noexcept {
+  // The number of a destroyed queue pair has no row.
+  hub_row* const row = rows_.find(completion.qp_num);
+  if (row == nullptr) return;
+  row->member->put(completion);
+  rows_.note_news(*row);
+}
+
+hub_state::empty_slots hub_state::take_listed(empty_slots into) noexcept {
+  while (rows_.has_ready() && into.left != 0) {
+    hub_row& first = rows_.take_ready();
+    // Since the channel was listed, it may have been destroyed or held, or a thread may have begun
+    // its turn.
+    if (first.member == nullptr || first.is_kept()) continue;
+    if (std::exchange(first.has_news, false)) into.fill(first.id, {});
+    if (first.messages.is_empty() || first.has_inbox()) continue;
+    while (into.left != 0 && !first.messages.is_empty())
+      into.fill(first.id, take_first(first.messages));
+    // A channel with more arrivals is listed again, behind the others.
+    if (!first.messages.is_empty()) rows_.note_ready(first);
+  }
+  return into;
+}
+
+std::uint32_t hub_state::take_arrivals(std::span<arrival> into) noexcept {
+  empty_slots slots{.next = into.data(), .left = into.size()};
+  if (rows_.has_ready()) [[unlikely]]
+    slots = take_listed(slots);
+  slots = take_completions<true>(slots);
+  // The event that should wake another thread may belong to a completion that this thread has
+  // taken. So the remaining completions are listed now, and the caller wakes the other thread for
+  // them.
+  if (slots.left == 0 && __atomic_load_n(&waiting_threads_, __ATOMIC_RELAXED) != 0) [[unlikely]]
+    take_all_completions();
+  receives_.refill();
+  if (rows_.has_ready()) [[unlikely]]
+    slots = take_listed(slots);
+  return static_cast<std::uint32_t>(into.size() - slots.left);
+}
+
+hub_state::found hub_state::found_none(cause& failed) const noexcept {
+  if (lost_ != 0)
+    failed = poll_failure(lost_);
+  else
+    failed = receives_.failure();
+  return {.is_short = receives_.is_due(), .has_more = calls_.has_some()};
+}
+
+hub_state::found hub_state::look_for_arrivals(std::span<arrival> into, cause& failed) noexcept {
+  const brief_guard guard(lock_);
+  const std::uint32_t count = take_arrivals(into);
+  if (count == 0) return found_none(failed);
+  return {.count = count, .has_more = has_more()};
+}
+
+hub_state::found hub_state::look_for_turn(hub_turn& taken, cause& failed) noexcept {
+  const brief_guard guard(lock_);
+  take_all_completions();
+  receives_.refill();
+  while (rows_.has_ready()) {
+    hub_row& first = rows_.take_ready();
+    if (first.member == nullptr || first.is_kept() || !first.has_arrivals()) continue;
+    taken = begin_turn(first);
+    return {.count = 1, .has_more = has_more()};
+  }
+  return found_none(failed);
+}
+
+hub_state::found hub_state::look_for_news(channel_core*& next, cause& failed) noexcept {
+  const brief_guard guard(lock_);
+  take_all_completions();
+  receives_.refill();
+  next = rows_.take_news();
+  if (next != nullptr) return {.count = 1};
+  return found_none(failed);
+}
+
+template <class Find>
+result<hub_state::found> hub_state::poll_with(Find find, bool takes_events) noexcept {
+  cause failed;
+  found seen = find(failed);
+  if (seen.count == 0 && !failed && takes_events &&
+      __atomic_load_n(&is_watching_, __ATOMIC_RELAXED)) {
+    take_events();
+    seen = find(failed);
+  }
+  if (seen.count == 0 && !failed && has_new_failure()) [[unlikely]] {
+    __atomic_store_n(&failures_told_, listener_.times_heard(), __ATOMIC_RELAXED);
+    failed = failure_told_to(listener_);
+  }
+  if (failed) [[unlikely]]
+    return *failed;
+  if (seen.has_more) [[unlikely]]
+    do_more();
+  return seen;
+}
+
+result<std::span<arrival>> hub_state::poll(std::span<arrival> into) noexcept {
+  VERBSPP_TRY(seen, poll_with([&](cause& failed) { return look_for_arrivals(into, failed); }));
+  return into.first(seen.count);
+}
+
+result<void> hub_state::poll_channels() noexcept {
+  if (calls_.has_some()) calls_.run();
+  channel_core* next = nullptr;
+  // If there is an event loop, it has already read the events, in `request_notification`.
+  VERBSPP_TRYV(poll_with([&](cause& failed) { return look_for_news(next, failed); }, !has_loop_));
+  // Visits at most as many channels as the hub has, because their continuations may cause news
+  // again and again.
+  for (std::uint32_t left = size(); next != nullptr;) {
+    next->poll_found();
+    const brief_guard guard(lock_);
+    next = --left != 0 ? rows_.take_news() : nullptr;
+  }
+  return success();
+}
+
+result<hub_turn> hub_state::poll_for_turn() noexcept {
+  hub_turn taken;
+  VERBSPP_TRYV(poll_with([&](cause& failed) { return look_for_turn(taken, failed); }));
+  return taken;
+}
+
+result<std::span<arrival>> hub_state::wait(std::span<arrival> into, call_limit limit) noexcept {
+  lock_.lock();
+  const std::uint32_t count = take_arrivals(into);
+  const bool is_all = !has_more();
+  lock_.unlock();
+  if (count == 0) [[unlikely]]
+    return wait_longer(into, limit);
+  if (!is_all) [[unlikely]]
+    do_more();
+  return into.first(count);
+}
+
+}  // namespace detail
+
+// These functions of `channel_hub` are here because the functions that they call are inlined.
+
+namespace {
+
+bool has_objection(const detail::hub_state* hub, std::span<arrival> into) noexcept {
+  return hub == nullptr || into.empty() || hub->has_table();
+}
+
+/// Returns the error for a call that cannot return arrivals.
+error objection(const detail::hub_state* hub, std::span<arrival> into) noexcept {
+  constexpr const char* polling = "poll a hub";
+  if (hub == nullptr) return {error_kind::invalid_input, polling, "this hub was moved from"};
+  if (into.empty()) return detail::no_slots(polling);
+  return {error_kind::invalid_input, polling,
+          "the hub's channels belong to a table of clients: call the table's wait instead"};
+}
+
+}  // namespace
+
+result<std::span<arrival>> channel_hub::poll(std::span<arrival> into) const noexcept {
+  if (has_objection(state_.get(), into)) [[unlikely]]
+    return objection(state_.get(), into);
+  return state_->poll(into);
+}
+
+result<std::span<arrival>> channel_hub::wait(std::span<arrival> into,
+                                             call_limit limit) const noexcept {
+  if (has_objection(state_.get(), into)) [[unlikely]]
+    return objection(state_.get(), into);
+  return state_->wait(into, limit);
+}
+
+}  // namespace verbspp

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/detail/owned.hpp>
+#include <verbspp/base/result.hpp>
+#include <verbspp/channel/channel_id.hpp>
+#include <verbspp/channel/detail/channel_core.hpp>
+#include <verbspp/channel/detail/hub_reference.hpp>
+
+#include <infiniband/verbs.h>
+
+#include <bit>
+#include <cassert>
+#include <cerrno>
+#include <chrono>
+#include <cstdint>
+#include <new>
+#include <utility>
+
+#pragma GCC visibility push(hidden)
+
+namespace verbspp::detail {
+
+inline constexpr const char* building_in_hub = "build a channel of a hub";
+
+/// The part of a channel that its hub accesses. It has a ring buffer of completions that polls of
+/// the hub have found for the channel, but that the channel has not processed yet.
+///
+/// A thread that holds the hub's lock adds completions; the channel removes them without the lock.
+/// The ring has room for one completion for each request that can be outstanding, and for one
+/// failed shared receive.
+struct [[gnu::visibility("hidden")]] hub_member {
+  /// Calls `take` with each completion, and removes it. Only the channel may call this.
+  template <class Take>
+  void take_each(Take take) noexcept {
+    const std::uint32_t end = __atomic_load_n(&end_, __ATOMIC_ACQUIRE);
+    for (; first_ != end; __atomic_store_n(&first_, first_ + 1, __ATOMIC_RELEASE))
+      take(completions_.get()[first_ & mask_]);
+  }
+
+  /// True if the descriptor that the channel watches has had an event since the last call.
+  [[nodiscard]] bool take_hang_up() noexcept {
+    return __atomic_exchange_n(&is_hung_up_, false, __ATOMIC_RELAXED);
+  }
+
+  /// The alarm, which is the time at which the hub will report the channel; the maximum if none is
+  /// set.
+  [[nodiscard]] std::chrono::steady_clock::time_point alarm() const noexcept {
+    return std::chrono::steady_clock::time_point(
+        std::chrono::nanoseconds(__atomic_load_n(&alarm_, __ATOMIC_ACQUIRE)));
+  }
+
+  hub_reference hub{};
+  channel_id id{};
+  channel_core* core = nullptr;
+
+ private:
+  friend class hub_state;
+  static constexpr std::int64_t no_alarm =
+      (std::chrono::steady_clock::time_point::max)().time_since_epoch().count();
+
+  /// Makes room for the completions of this number of requests, and of a failed shared receive.
+  [[nodiscard]] result<void> make_room(std::uint64_t requests) noexcept {
+    const std::uint64_t length = std::bit_ceil(requests + 1);
+    if (completions_ && length <= std::uint64_t{mask_} + 1) return success();
+    owned<ibv_wc[]> longer(new (std::nothrow) ibv_wc[length]);
+    if (!longer) return error::from_errno(ENOMEM, building_in_hub);
+    assert(first_ == end_);
+    completions_ = std::move(longer);
+    mask_ = static_cast<std::uint32_t>(length - 1);
+    return success();
+  }
+  void put(const ibv_wc& completion) noexcept {
+    assert(end_ - __atomic_load_n(&first_, __ATOMIC_ACQUIRE) <= mask_);
+    completions_.get()[end_ & mask_] = completion;
+    __atomic_store_n(&end_, end_ + 1, __ATOMIC_RELEASE);
+  }
+
+  // Guarded by the hub's lock.
+  std::uint32_t number_ = 0;    ///< the queue pair's number; 0 if there is none
+  std::uint64_t expected_ = 0;  ///< the number of completions that are reserved in the queue
+  bool knows_failure_ = false;  ///< true if a failed shared receive was passed to the channel
+  std::int64_t alarm_ = no_alarm;
+
+  bool is_hung_up_ = false;
+
+  owned<ibv_wc[]> completions_{};  ///< a ring of `mask_ + 1` completions
+  std::uint32_t mask_ = 0;
+  alignas(64) std::uint32_t end_ = 0;
+  alignas(64) std::uint32_t first_ = 0;
+};
+
+}  // namespace verbspp::detail
+
+#pragma GCC visibility pop

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "channel/hub_member.hpp"
+#include <verbspp/base/detail/owned.hpp>
+#include <verbspp/channel/channel_id.hpp>
+#include <verbspp/channel/detail/pool_places.hpp>
+
+#include <cstdint>
+
+#pragma GCC visibility push(hidden)
+
+namespace verbspp::detail {
+
+/// An entry in the table of a hub's channels, which contains the channel with this index, and its
+/// arrivals. A row that has arrivals to report is *ready*, and is in the list of ready rows.
+struct alignas(64) hub_row {
+  static constexpr std::uint32_t none = UINT32_MAX;
+
+  hub_member* member = nullptr;  ///< null if the row has no channel
+  channel_id id{};               ///< the id of the current or last channel
+  std::uint32_t next_free = none;
+  hub_row* next_ready = nullptr;
+  message_list messages{};
+  bool has_news = false;
+  bool is_ready = false;  ///< true if it is in the list of ready rows
+  // The flags in `keeps`, which are reasons not to report the channel's arrivals.
+  static constexpr std::uint8_t held = 1;       ///< until `release` or `admit`
+  static constexpr std::uint8_t in_turn = 2;    ///< until `end_turn`
+  static constexpr std::uint8_t for_inbox = 4;  ///< keeps messages only, not news
+  std::uint8_t keeps = 0;
+
+  void keep(std::uint8_t reason) noexcept { keeps |= reason; }
+  void end(std::uint8_t reason) noexcept { keeps &= static_cast<std::uint8_t>(~reason); }
+  /// True if the channel is not to be reported.
+  [[nodiscard]] bool is_kept() const noexcept { return (keeps & (held | in_turn)) != 0; }
+  [[nodiscard]] bool has_inbox() const noexcept { return (keeps & for_inbox) != 0; }
+  [[nodiscard]] bool is_in_turn() const noexcept { return (keeps & in_turn) != 0; }
+  [[nodiscard]] bool has_arrivals() const noexcept {
+    return has_news || (!has_inbox() && !messages.is_empty());
+  }
+};
+
+/// The rows of a hub's channels. The caller holds the hub's lock.
+///
+/// A row has a channel, or is free, or waits for the end of its turn to become free. The number of
+/// a queue pair leads to a row that has a channel. Each row that has arrivals to report is in the
+/// list of ready rows; a row in the list may have lost them, or its channel, in the meantime.
+class hub_rows {
+ public:
+  /// The table of numbers stores an index plus 1 in 16 bits.
+  static constexpr std::uint32_t most = UINT16_MAX;
+
+  explicit hub_rows(std::uint32_t capacity) noexcept : capacity_(capacity) {}
+  hub_rows(const hub_rows&) = delete;
+  hub_rows& operator=(const hub_rows&) = delete;
+  ~hub_rows();
+  /// \returns false if memory is exhausted
+  [[nodiscard]] bool allocate() noexcept;
+
+  [[nodiscard]] std::uint32_t capacity() const noexcept { return capacity_; }
+  /// The number of rows that have a channel.
+  [[nodiscard]] std::uint32_t size() const noexcept { return size_; }
+  [[nodiscard]] hub_row& operator[](std::uint32_t index) noexcept { return rows_.get()[index]; }
+  [[nodiscard]] hub_row& of(const hub_member& member) noexcept { return (*this)[member.id.index]; }
+  /// Calls `function` with each row that has a channel.
+  template <class Function>
+  void for_each(Function function) noexcept {
+    for (std::uint32_t i = 0; i < capacity_; ++i)
+      if (rows_.get()[i].member != nullptr) function(rows_.get()[i]);
+  }
+
+  /// Adds a channel, and assigns an id to it. \returns its row; null if all rows are taken
+  [[nodiscard]] hub_row* add(hub_member& member) noexcept;
+  /// Removes the channel of a row, which becomes free unless it is in a turn.
+  void remove(hub_row& row) noexcept;
+  /// Makes a row without a channel free.
+  void free(hub_row& row) noexcept;
+
+  /// Makes the number of a queue pair lead to this channel. \returns false if memory is exhausted
+  [[nodiscard]] bool set_number(std::uint32_t number, const hub_member& member) noexcept;
+  /// Undoes `set_number`, unless the number leads to another channel by now.
+  void clear_number(std::uint32_t number, const hub_member& member) noexcept;
+  /// The row of the channel whose queue pair has this number; null if there is none.
+  [[nodiscard]] hub_row* find(std::uint32_t number) noexcept {
+    const std::uint32_t next_index =
+        pages_.get()[number >> low_bits & (length - 1)][number & (length - 1)];
+    return next_index != 0 ? &rows_.get()[next_index - 1] : nullptr;
+  }
+
+  [[nodiscard]] bool has_ready() const noexcept { return first_ready_ != nullptr; }
+  /// Appends a row that has arrivals to the list of ready rows, unless the row is in the list
+  /// already, or its channel is not to be reported (`is_kept`).
+  void note_ready(hub_row& row) noexcept {
+    if (row.is_ready || row.is_kept()) return;
+    row.is_ready = true;
+    row.next_ready = nullptr;
+    (first_ready_ == nullptr ? first_ready_ : last_ready_->next_ready) = &row;
+    last_ready_ = &row;
+  }
+  void note_news(hub_row& row) noexcept {
+    row.has_news = true;
+    note_ready(row);
+  }
+  /// Removes and returns the first ready row. \pre there is a ready row
+  [[nodiscard]] hub_row& take_ready() noexcept {
+    hub_row& first = *first_ready_;
+    first_ready_ = first.next_ready;
+    first.is_ready = false;
+    return first;
+  }
+  /// Finds the first channel in the list that has news, and clears its news. \returns the channel;
+  /// null if no channel has news
+  [[nodiscard]] channel_core* take_news() noexcept;
+
+ private:
+  // The table of numbers (24 bits) has two levels. A page, an array of the second level, is
+  // allocated when the first channel needs it.
+  static constexpr unsigned low_bits = 12;
+  static constexpr std::uint32_t length = 1U << low_bits;
+  static std::uint16_t empty[length];  ///< stands for all pages that have no entries
+
+  std::uint32_t capacity_;
+  std::uint32_t size_ = 0;
+  std::uint32_t first_free_ = 0;
+  owned<hub_row[]> rows_{};
+  owned<std::uint16_t*[]> pages_{};  ///< their entries are indexes plus 1, or 0
+  hub_row* first_ready_ = nullptr;
+  hub_row* last_ready_ = nullptr;
+};
+
+}  // namespace verbspp::detail
+
+#pragma GCC visibility pop

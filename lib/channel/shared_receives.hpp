@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "channel/receive_batch.hpp"
+#include <verbspp/base/detail/owned.hpp>
+#include <verbspp/base/result.hpp>
+#include <verbspp/channel/detail/pool_places.hpp>
+#include <verbspp/channel/message_pool.hpp>
+#include <verbspp/queue/shared_receive_queue.hpp>
+
+#include <cassert>
+#include <cstdint>
+#include <optional>
+
+#pragma GCC visibility push(hidden)
+
+namespace verbspp::detail {
+
+/// A shared receive queue whose receives are places of a pool. It is empty until `open`. The caller
+/// holds the hub's lock.
+///
+/// A place is marked as posted while the device may write to it, and only then. The destructor
+/// returns the marked places to the pool once the queue is destroyed.
+class shared_receives {
+ public:
+  shared_receives() noexcept = default;
+  shared_receives(const shared_receives&) = delete;
+  shared_receives& operator=(const shared_receives&) = delete;
+  ~shared_receives();
+  /// Creates the queue, which is to have `depth` receives posted, and posts them.
+  [[nodiscard]] result<void> open(const protection_domain& domain, const message_pool& pool,
+                                  std::uint32_t depth, std::uint32_t refill) noexcept;
+
+  [[nodiscard]] bool is_open() const noexcept { return queue_.has_value(); }
+  [[nodiscard]] const std::optional<shared_receive_queue>& queue() const noexcept { return queue_; }
+  /// The places of the pool. \pre `is_open()`
+  [[nodiscard]] pool_places& places() const noexcept { return *pool_->places(); }
+  [[nodiscard]] bool has_pool(const message_pool& pool) const noexcept {
+    return pool_ && pool_->places() == pool.places();
+  }
+  [[nodiscard]] std::uint32_t posted() const noexcept { return posted_; }
+
+  /// True if the queue has room for a batch of receives.
+  [[nodiscard]] bool is_due() const noexcept { return posted_ < due_below_; }
+  /// Posts receives in batches while the queue has room for a batch, and the pool has free places.
+  void refill() noexcept {
+    if (is_due()) [[unlikely]]
+      post();
+  }
+  /// Posts no more receives.
+  void stop() noexcept { due_below_ = 0; }
+  /// The error of the last attempt to post, if no receive is posted.
+  [[nodiscard]] std::optional<error> failure() const noexcept {
+    return posted_ == 0 ? failure_ : std::nullopt;
+  }
+  /// Takes the place of a completed receive. \param request the `wr_id` \returns the place
+  [[nodiscard, gnu::always_inline]] std::uint32_t take_back(std::uint64_t request) noexcept {
+    const auto place = static_cast<std::uint32_t>(request);
+    assert(is_posted_.get()[place]);
+    is_posted_.get()[place] = false;
+    --posted_;
+    if (places().is_watched()) [[unlikely]]
+      end_watch(place);
+    return place;
+  }
+
+ private:
+  void post() noexcept;
+  void end_watch(std::uint32_t place) const noexcept;
+
+  std::optional<message_pool> pool_{};
+  std::optional<shared_receive_queue> queue_{};
+  owned<bool[]> is_posted_{};  ///< for each place of the pool
+  std::uint32_t posted_ = 0;
+  std::uint32_t due_below_ = 0;  ///< a batch is due while fewer receives are posted
+  std::uint32_t refill_ = 0;
+  receive_batch batch_{};
+  std::optional<error> failure_{};
+};
+
+}  // namespace verbspp::detail
+
+#pragma GCC visibility pop
