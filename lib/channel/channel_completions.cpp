@@ -124,18 +124,14 @@ void channel_core::notice_end() noexcept {
 
 /// Takes the completions that the hub has found. \returns true if there were any
 bool channel_core::take_found() noexcept {
-  bool found = false;
-  {
-    const one_thread only(users_);
-    member_->take_each([this, &found](const ibv_wc& completion) {
-      found = true;
-      if (is_shared_receive(completion.wr_id))
-        fail_shared_receive(completion);
-      else
-        complete(completion);
-    });
-  }
-  return found;
+  const one_thread only(users_);
+  return member_->take_each([this](std::uint64_t wr_id) { sends_.complete(wr_id, guard_); },
+                            [this](const ibv_wc& completion) {
+                              if (is_shared_receive(completion.wr_id))
+                                fail_shared_receive(completion);
+                              else
+                                complete(completion);
+                            });
 }
 
 void channel_core::take_hang_up() noexcept {

@@ -6,6 +6,7 @@
 #include <verbspp/channel/channel_id.hpp>
 #include <verbspp/channel/detail/channel_core.hpp>
 #include <verbspp/channel/detail/hub_reference.hpp>
+#include <verbspp/channel/detail/wr_id.hpp>
 
 #include <infiniband/verbs.h>
 
@@ -23,19 +24,27 @@ namespace verbspp::detail {
 
 inline constexpr const char* building_in_hub = "build a channel of a hub";
 
-/// The part of a channel that its hub accesses. It has a ring buffer of completions that polls of
-/// the hub have found for the channel, but that the channel has not processed yet.
+/// The part of a channel that its hub accesses. It has the completions that polls of the hub have
+/// found for the channel, but that the channel has not processed yet.
 ///
-/// A thread that holds the hub's lock adds completions; the channel removes them without the lock.
-/// The ring has room for one completion for each request that can be outstanding, and for one
-/// failed shared receive.
+/// Requests in the send queue complete in order, so the last one that has succeeded stands for
+/// those before it. A ring buffer contains the other completions. It has room for one completion
+/// for each request that can be outstanding, and for one failed shared receive. A thread that holds
+/// the hub's lock adds completions; the channel removes them without the lock.
 struct [[gnu::visibility("hidden")]] hub_member {
-  /// Calls `take` with each completion, and removes it. Only the channel may call this.
-  template <class Take>
-  void take_each(Take take) noexcept {
+  /// Calls `take_sent` with the `wr_id` of the last successful request in the send queue, if that
+  /// is new, then calls `take` with each other completion, and removes it. Only the channel may
+  /// call this. \returns true if there was a completion
+  template <class TakeSent, class Take>
+  [[nodiscard]] bool take_each(TakeSent take_sent, Take take) noexcept {
+    // All requests before a failed one have succeeded, so this order of reading loses no failure.
     const std::uint32_t end = __atomic_load_n(&end_, __ATOMIC_ACQUIRE);
+    const std::uint64_t sent = __atomic_load_n(&sent_, __ATOMIC_ACQUIRE);
+    if (sent == taken_sent_ && first_ == end) return false;
+    if (sent != taken_sent_) take_sent(taken_sent_ = sent);
     for (; first_ != end; __atomic_store_n(&first_, first_ + 1, __ATOMIC_RELEASE))
       take(completions_.get()[first_ & mask_]);
+    return true;
   }
 
   /// True if the descriptor that the channel watches has had an event since the last call.
@@ -71,6 +80,8 @@ struct [[gnu::visibility("hidden")]] hub_member {
     return success();
   }
   void put(const ibv_wc& completion) noexcept {
+    if (completion.status == IBV_WC_SUCCESS && !is_receive(completion.wr_id)) [[likely]]
+      return __atomic_store_n(&sent_, completion.wr_id, __ATOMIC_RELEASE);
     assert(end_ - __atomic_load_n(&first_, __ATOMIC_ACQUIRE) <= mask_);
     completions_.get()[end_ & mask_] = completion;
     __atomic_store_n(&end_, end_ + 1, __ATOMIC_RELEASE);
@@ -87,7 +98,9 @@ struct [[gnu::visibility("hidden")]] hub_member {
   owned<ibv_wc[]> completions_{};  ///< a ring of `mask_ + 1` completions
   std::uint32_t mask_ = 0;
   alignas(64) std::uint32_t end_ = 0;
+  std::uint64_t sent_ = 0;
   alignas(64) std::uint32_t first_ = 0;
+  std::uint64_t taken_sent_ = 0;
 };
 
 }  // namespace verbspp::detail
