@@ -4,7 +4,6 @@
 #include <verbspp/base/detail/words.hpp>
 #include <verbspp/calls/caller.hpp>
 #include <verbspp/calls/detail/call_frame.hpp>
-#include <verbspp/channel/detail/channel_access.hpp>
 
 #include <algorithm>
 #include <bit>
@@ -12,19 +11,6 @@
 #include <cstring>
 
 namespace verbspp::detail {
-
-result<void> post_frame(channel& link, message&& frame) noexcept {
-  channel_core& core = channel_access::core_of(link);
-  VERBSPP_TRY(whole, frame.gather());
-  const send_operation operation{.elements = whole};
-  request made;
-  VERBSPP_TRYV(core.post(operation, made, {.has_handle = false}));
-  core.keep(made, std::move(frame).give());
-  core.sends().note_unheld(made.number);
-  if (core.watches()) [[unlikely]]
-    core.protect(made.number, native_of(operation.elements));
-  return success();
-}
 
 namespace {
 

@@ -9,6 +9,7 @@
 #include <verbspp/base/result.hpp>
 #include <verbspp/calls/method.hpp>
 #include <verbspp/channel/channel.hpp>
+#include <verbspp/channel/detail/channel_access.hpp>
 #include <verbspp/channel/message.hpp>
 
 #include <array>
@@ -17,6 +18,7 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <utility>
 
 #pragma GCC visibility push(hidden)
 namespace verbspp::detail {
@@ -81,7 +83,18 @@ class method_list_reader {
 /// Posts a send of the message. There is no handle to this request: the place of the message
 /// returns to the pool when the device has released it.
 /// \errors those of `channel::post_send`; the message then stays with the caller of this function
-[[nodiscard]] result<void> post_frame(channel& link, message&& frame) noexcept;
+[[nodiscard]] VERBSPP_DATA_PATH result<void> post_frame(channel& link, message&& frame) noexcept {
+  channel_core& core = channel_access::core_of(link);
+  VERBSPP_TRY(whole, frame.gather());
+  const send_operation operation{.elements = whole};
+  request made;
+  VERBSPP_TRYV(core.post(operation, made, {.has_handle = false}));
+  core.keep(made, std::move(frame).give());
+  core.sends().note_unheld(made.number);
+  if (core.watches()) [[unlikely]]
+    core.protect(made.number, native_of(operation.elements));
+  return success();
+}
 
 /// A text that is composed of several texts and numbers, and truncated after `longest_words`
 /// characters.

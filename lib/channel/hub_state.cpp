@@ -233,11 +233,6 @@ hub_turn hub_state::begin_turn(hub_row& row) noexcept {
   return made;
 }
 
-message hub_state::next_message(hub_turn& turn) noexcept {
-  if (turn.messages.is_empty()) return {};
-  return take_first(turn.messages);
-}
-
 bool hub_state::end_turn(hub_turn& turn) noexcept {
   {
     const brief_guard guard(lock_);

@@ -117,7 +117,11 @@ class [[gnu::visibility("hidden")]] hub_state {
   /// Takes the turn of the channel with this index; implements `hub_turn::of`.
   [[nodiscard]] hub_turn turn_of(std::uint32_t index) noexcept;
   /// Returns the next message that arrived before the turn; empty if there is none.
-  [[nodiscard]] message next_message(hub_turn& turn) noexcept;
+  [[nodiscard]] message next_message(hub_turn& turn) noexcept {
+    if (turn.messages.is_empty()) [[unlikely]]
+      return {};
+    return take_first(turn.messages);
+  }
   /// \returns false if the table is closed: the caller then has to destroy the channel, and call
   /// this function again
   [[nodiscard]] bool end_turn(hub_turn& turn) noexcept;

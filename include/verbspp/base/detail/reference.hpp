@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <verbspp/base/config.hpp>
+
 #include <utility>
 
 namespace verbspp::detail {
@@ -53,9 +55,8 @@ class reference {
         return reference(object);
     return {};
   }
-  ~reference() {
-    if (object_ != nullptr && __atomic_fetch_sub(&object_->count_, 1U, __ATOMIC_ACQ_REL) == 1)
-      delete object_;
+  VERBSPP_DATA_PATH ~reference() {
+    if (object_ != nullptr) drop();
   }
 
   /// True if no other reference shares the object.
@@ -68,6 +69,10 @@ class reference {
   friend bool operator==(const reference&, const reference&) noexcept = default;
 
  private:
+  void drop() noexcept {
+    if (__atomic_fetch_sub(&object_->count_, 1U, __ATOMIC_ACQ_REL) == 1) delete object_;
+  }
+
   Object* object_ = nullptr;
 };
 

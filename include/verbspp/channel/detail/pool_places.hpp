@@ -212,8 +212,11 @@ struct message_list {
   }
   /// Removes and returns the first place. \pre the list is not empty
   [[nodiscard]] VERBSPP_DATA_PATH std::uint32_t take_first(pool_places& places) noexcept {
-    return std::exchange(
-        first, std::exchange(places.record(first).next, std::uint32_t{place_record::filled}));
+    const std::uint32_t place = first;
+    place_record& record = places.record(place);
+    first = record.next;
+    record.next = place_record::filled;
+    return place;
   }
 };
 

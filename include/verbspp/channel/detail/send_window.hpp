@@ -10,6 +10,7 @@
 #include <verbspp/memory/detail/memory_keeper.hpp>
 #include <verbspp/work/work_error.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -105,7 +106,10 @@ class send_window {
   }
 
   /// Records that the handle of an outstanding request was dropped.
-  void note_unheld(std::uint64_t number) noexcept;
+  VERBSPP_DATA_PATH void note_unheld(std::uint64_t number) noexcept {
+    records_[place_of(number)].unheld = number;
+    unheld_end_ = std::max(unheld_end_, number + 1);
+  }
   /// The number of outstanding requests whose handles were dropped.
   [[nodiscard]] std::uint32_t unheld() const noexcept;
 
