@@ -158,13 +158,7 @@ result<void> caller_core::make_counters(
   return success();
 }
 
-caller_core::method_counters& caller_core::counters_of(std::uint16_t method) const noexcept {
-  std::uint32_t i = 0;
-  while (i < method_count_ && counters_.get()[i].number != method) ++i;
-  return counters_.get()[i];
-}
-
-bool caller_core::has_credit() const noexcept {
+VERBSPP_DATA_PATH bool caller_core::has_credit() const noexcept {
   // Each answer that may arrive needs a receive.
   return is_above(credits_, sent_) && first_free_ != in_flight_ &&
          sent_ - answered_ < answers_.posted();
@@ -462,22 +456,20 @@ result<caller_core::slot_index> caller_core::send(message&& request, const metho
   return index;
 }
 
+template <class Next>
+void caller_core::take_each(Next next) noexcept {
+  while (std::optional<result<message>> arrived = next()) {
+    if (arrived->has_error()) return fail(arrived->assume_error());
+    take(std::move(arrived->assume_value()));
+  }
+}
+
 void caller_core::poll() noexcept {
-  while (take(answers_.next())) continue;
+  take_each([this] { return answers_.next(); });
 }
 
 void caller_core::take_arrived() noexcept {
-  while (take(answers_.next_arrived())) continue;
-}
-
-bool caller_core::take(std::optional<result<message>>&& next) noexcept {
-  if (!next) return false;
-  if (next->has_error()) {
-    fail(next->assume_error());
-    return false;
-  }
-  take(std::move(*next).assume_value());
-  return true;
+  take_each([this] { return answers_.next_arrived(); });
 }
 
 void caller_core::take(message&& arrived) noexcept {
@@ -510,7 +502,7 @@ void caller_core::take(message&& arrived) noexcept {
   slot.answer = std::move(arrived);
 }
 
-void caller_core::free(slot_index index) noexcept {
+VERBSPP_DATA_PATH void caller_core::free(slot_index index) noexcept {
   call_slot& slot = slots_.get()[index];
   slot.state = slot_state::free;
   ++slot.generation;
@@ -557,8 +549,15 @@ result<message> caller_core::finish(slot_index index, const method_description& 
 
 result<message> caller_core::wait(slot_index index, const method_description& of,
                                   call_limit limit) noexcept {
-  if (!is_done(index)) poll();
-  if (is_done(index)) return finish(index, of);
+  if (!is_done(index)) [[unlikely]]
+    poll();
+  if (!is_done(index)) [[unlikely]]
+    return wait_longer(index, of, limit);
+  return finish(index, of);
+}
+
+result<message> caller_core::wait_longer(slot_index index, const method_description& of,
+                                         call_limit limit) noexcept {
   const wait_limit until = begin_limit(limit);
   while (!is_done(index)) {
     result<message> next = answers_.wait(until);

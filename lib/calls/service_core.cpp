@@ -45,7 +45,7 @@ void calling_client::begin_turn() noexcept {
   is_in_turn_ = true;
 }
 
-void calling_client::deliver(message&& answer) noexcept {
+VERBSPP_DATA_PATH void calling_client::deliver(message&& answer) noexcept {
   {
     const brief_guard guard(lock_);
     if (has_left_) return;
@@ -110,13 +110,6 @@ void calling_client::leave() noexcept {
 
 error open_call::answered_already(const char* operation) noexcept {
   return {error_kind::invalid_input, operation, "this call was answered already, or moved from"};
-}
-
-std::span<std::byte> open_call::space() noexcept {
-  const std::size_t size =
-      std::min<std::size_t>(client_->answer_size(), message_.capacity() - call_header::size);
-  static_cast<void>(message_.resize(call_header::size + size));
-  return body_of(message_);
 }
 
 void open_call::finish(call_frame_kind kind, std::size_t size) noexcept {
@@ -284,6 +277,32 @@ void service_core::serve(turn client) {
   client.remove();
 }
 
+VERBSPP_DATA_PATH void service_core::dispatch(open_call& call, const call_header& header,
+                                              const method_entry& entry, calling_client& client,
+                                              channel& link) {
+  if (header.kind == call_frame_kind::lane_request) return connect_lane(call, client, link);
+  if (header.method == comparing_methods) return compare(call, client);
+  if (entry.handler == nullptr)
+    return call.refuse(
+        error_kind::not_found,
+        short_text("the service has no method with the number ", header.method).view());
+  const method_description& method = entry.handler->method();
+  if (!method.lends.empty() != (header.kind == call_frame_kind::lending_call))
+    return call.refuse(error_kind::mismatch,
+                       method.lends.empty() ? "the call lends memory, but the service expects none: "
+                                              "define the method alike at both ends"
+                                            : "the call lends no memory, but the service expects "
+                                              "some: define the method alike at both ends");
+  if (!method.lends.empty() && !take_loan(call, client, method)) return;
+  const auto actual = static_cast<std::uint32_t>(call.request().size());
+  const std::uint32_t size = method.request_size;
+  if (size != any_size && size != actual)
+    return call.refuse(
+        error_kind::mismatch,
+        short_text("the request has ", actual, " bytes, but the service expects ", size).view());
+  entry.handler->take(std::move(call));
+}
+
 bool service_core::take(const reference<calling_client>& client, channel& link, message&& arrived) {
   const auto header = call_header::decode(std::as_const(arrived).bytes());
   if (!header || !is_call(header->kind) || !client->note_call()) return false;
@@ -291,38 +310,7 @@ bool service_core::take(const reference<calling_client>& client, channel& link, 
   count(entry.counted.calls, 1);
   count(entry.counted.request_bytes, header->length);
   open_call call(client, std::move(arrived));
-  if (header->kind == call_frame_kind::lane_request) {
-    connect_lane(call, *client.get(), link);
-    return true;
-  }
-  if (header->method == comparing_methods) {
-    compare(call, *client.get());
-    return true;
-  }
-  if (entry.handler == nullptr) {
-    call.refuse(error_kind::not_found,
-                short_text("the service has no method with the number ", header->method).view());
-    return true;
-  }
-  const method_description& method = entry.handler->method();
-  if (!method.lends.empty() != (header->kind == call_frame_kind::lending_call)) {
-    call.refuse(error_kind::mismatch, method.lends.empty()
-                                          ? "the call lends memory, but the service expects none: "
-                                            "define the method alike at both ends"
-                                          : "the call lends no memory, but the service expects "
-                                            "some: define the method alike at both ends");
-    return true;
-  }
-  if (!method.lends.empty() && !take_loan(call, *client.get(), method)) return true;
-  const auto actual = static_cast<std::uint32_t>(call.request().size());
-  const std::uint32_t size = method.request_size;
-  if (size != any_size && size != actual) {
-    call.refuse(
-        error_kind::mismatch,
-        short_text("the request has ", actual, " bytes, but the service expects ", size).view());
-    return true;
-  }
-  entry.handler->take(std::move(call));
+  dispatch(call, *header, entry, *client.get(), link);
   return true;
 }
 

@@ -294,8 +294,8 @@ class caller {
       return moved_from(Called::name);
     if (core_->has_queue()) [[unlikely]]
       return detail::caller_core::has_no_credit(Called::name);
-    VERBSPP_TRY(slot, detail::send_call<Called>(
-                          *core_.get(), core_->begin(detail::description_of<Called>), request));
+    result<message> begun = core_->begin(detail::description_of<Called>);
+    VERBSPP_TRY(slot, detail::send_call<Called>(*core_.get(), std::move(begun), request));
     return pending_call<Called>(core_, slot);
   }
   /// As above, for a method whose calls lend memory. The call keeps the shared memory until the

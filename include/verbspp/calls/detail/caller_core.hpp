@@ -135,14 +135,22 @@ class caller_core : public counted {
   static void add(std::uint64_t& counter, std::uint64_t count) noexcept {
     __atomic_store_n(&counter, counter + count, __ATOMIC_RELAXED);  // only one thread writes
   }
-  [[nodiscard]] method_counters& counters_of(std::uint16_t method) const noexcept;
+  [[nodiscard]] VERBSPP_DATA_PATH method_counters& counters_of(
+      std::uint16_t method) const noexcept {
+    std::uint32_t i = 0;
+    while (i < method_count_ && counters_.get()[i].number != method) ++i;
+    return counters_.get()[i];
+  }
   [[nodiscard]] result<void> make_counters(
       std::span<const method_description* const> methods) noexcept;
   [[nodiscard]] bool has_credit() const noexcept;
-  /// \returns false if there is no message, or the connection is broken
-  [[nodiscard]] bool take(std::optional<result<message>>&& next) noexcept;
+  /// Processes the messages that `next` returns, until there is none, or the connection is broken.
+  template <class Next>
+  void take_each(Next next) noexcept;
   void take(message&& arrived) noexcept;
   void free(slot_index slot) noexcept;
+  [[nodiscard]] result<message> wait_longer(slot_index slot, const method_description& of,
+                                            call_limit limit) noexcept;
   void fail(const error& why) noexcept;
   [[nodiscard]] result<void> compare(std::span<const method_description* const> methods,
                                      const wait_limit& until) noexcept;

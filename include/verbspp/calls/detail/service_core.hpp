@@ -16,6 +16,7 @@
 #include <verbspp/channel/message.hpp>
 #include <verbspp/channel/message_pool.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <new>
@@ -115,7 +116,7 @@ class open_call {
   }
   open_call(const open_call&) = delete;
   open_call& operator=(const open_call&) = delete;
-  ~open_call() {
+  VERBSPP_DATA_PATH ~open_call() {
     if (is_open()) drop();
   }
 
@@ -151,8 +152,12 @@ class open_call {
 
  private:
   [[nodiscard]] static error answered_already(const char* operation) noexcept;
-  /// The space for the body of the answer.
-  [[nodiscard]] std::span<std::byte> space() noexcept;
+  /// The space for the body of the answer, which begins where the body of the request does.
+  [[nodiscard]] std::span<std::byte> space() noexcept {
+    const std::size_t size = message_.capacity() - call_header::size;
+    return {message_.bytes().data() + call_header::size,
+            std::min<std::size_t>(client_->answer_size(), size)};
+  }
   void finish(call_frame_kind kind, std::size_t size) noexcept;
   /// Refuses the call because it was dropped.
   void drop() noexcept;
@@ -229,6 +234,9 @@ class service_core {
   /// \returns false if the client has violated the protocol
   [[nodiscard]] bool take(const reference<calling_client>& client, channel& link,
                           message&& arrived);
+  /// Passes a call to the handler, or refuses the call.
+  void dispatch(open_call& call, const call_header& header, const method_entry& entry,
+                calling_client& client, channel& link);
   /// The entry of a method; without a handler, that of all other messages.
   [[nodiscard]] VERBSPP_DATA_PATH method_entry& entry_of(std::uint16_t method) const noexcept {
     // A binary search, written out because it is on the data path: for one method,
