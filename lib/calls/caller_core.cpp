@@ -435,10 +435,8 @@ result<caller_core::slot_index> caller_core::send(message&& request, const metho
                            .length = static_cast<std::uint32_t>(size),
                            .credits = 0};
   header.encode(request.bytes().data());
-  const auto posted = [&]() noexcept -> result<void> {
-    VERBSPP_TRYV(request.resize(call_header::size + size));
-    return post_frame(link_, std::move(request));
-  }();
+  static_cast<void>(request.resize(call_header::size + size));
+  const result<void> posted = post_frame(link_, std::move(request));
   if (posted.has_error()) [[unlikely]] {
     if (lane != no_lane) lanes_.get()[lane].close();
     return posted.assume_error();

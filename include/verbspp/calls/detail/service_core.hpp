@@ -132,7 +132,8 @@ class open_call {
   /// \errors those of `encode`: the call is then still open, but `encode` may have overwritten its
   /// request; `invalid_input` if the call was answered already
   template <class Encode>
-  [[nodiscard]] result<void> answer_with(const char* operation, Encode encode) noexcept {
+  [[nodiscard]] VERBSPP_DATA_PATH result<void> answer_with(const char* operation,
+                                                          Encode encode) noexcept {
     if (!is_open()) [[unlikely]]
       return answered_already(operation);
     VERBSPP_TRY(size, encode(space()));
