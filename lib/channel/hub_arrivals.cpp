@@ -56,48 +56,57 @@ template <bool HasSlots>
 void hub_state::hand_out_shared(const ibv_wc& completion, empty_slots& into) noexcept {
   const std::uint32_t place = receives_.take_back(completion.wr_id);
   pool_places& places = receives_.places();
-  hub_row* const row = rows_.find(completion.qp_num);
-  if (row == nullptr || number_of(completion.status) != IBV_WC_SUCCESS) [[unlikely]]
+  hub_row& row = rows_.find(completion.qp_num);
+  if (number_of(completion.status) != IBV_WC_SUCCESS) [[unlikely]]
     return fail_shared(completion, place, row);
   const completed_work work(completion);
-  places.fill(place, work, row->id);
-  if (HasSlots && row->keeps == 0 && row->messages.is_empty()) [[likely]]
-    return into.fill(row->id, {&places, place, work.bytes_filled(0)});
-  row->messages.append(places, place);
-  if (row->has_inbox()) return rows_.note_news(*row);
-  rows_.note_ready(*row);
+  places.fill(place, work, row.id);
+  if (HasSlots && row.keeps == 0 && row.messages.is_empty()) [[likely]]
+    return into.fill(row.id, {&places, place, work.bytes_filled(0)});
+  if (row.member == nullptr) [[unlikely]]
+    return fail_shared(completion, place, row);
+  row.messages.append(places, place);
+  if (row.has_inbox()) return rows_.note_news(row);
+  rows_.note_ready(row);
 }
 
 /// Handles a shared receive that has failed, or whose channel no longer exists. Only the first
 /// failure is passed to the channel.
-void hub_state::fail_shared(const ibv_wc& completion, std::uint32_t place, hub_row* row) noexcept {
+void hub_state::fail_shared(const ibv_wc& completion, std::uint32_t place, hub_row& row) noexcept {
   receives_.places().give_back_unfilled(place);
-  if (row == nullptr || std::exchange(row->member->knows_failure_, true)) return;
-  row->member->put(completion);
-  rows_.note_news(*row);
+  if (row.member == nullptr || std::exchange(row.member->knows_failure_, true)) return;
+  row.member->put(completion);
+  rows_.note_news(row);
 }
 
 template <bool HasSlots>
-hub_state::empty_slots hub_state::take_completions(empty_slots into) noexcept {
+bool hub_state::take_completions(empty_slots& into) noexcept {
+  if (lost_ != 0) [[unlikely]]
+    return false;
   constexpr std::size_t at_once = 32;
   ibv_wc completions[at_once];
-  while ((!HasSlots || into.left != 0) && lost_ == 0) {
-    const int room = static_cast<int>(HasSlots ? std::min(at_once, into.left) : at_once);
-    const int filled = ibv_poll_cq(queue_.native_handle(), room, completions);
-    for (int i = 0; i < filled; ++i) {
-      if (is_shared_receive(completions[i].wr_id)) [[likely]]
-        hand_out_shared<HasSlots>(completions[i], into);
-      else
-        hand_out(completions[i]);
-    }
-    if (filled < 0) [[unlikely]]
-      lose_queue(filled);
-    if (filled < room) break;
+  const int room = static_cast<int>(HasSlots ? std::min(at_once, into.left) : at_once);
+  const int filled = ibv_poll_cq(queue_.native_handle(), room, completions);
+  for (int i = 0; i < filled; ++i) {
+    if (is_shared_receive(completions[i].wr_id)) [[likely]]
+      hand_out_shared<HasSlots>(completions[i], into);
+    else
+      hand_out(completions[i]);
   }
+  if (filled < 0) [[unlikely]]
+    lose_queue(filled);
+  return filled == room && (!HasSlots || into.left != 0);
+}
+
+hub_state::empty_slots hub_state::take_more_completions(empty_slots into) noexcept {
+  while (take_completions<true>(into)) continue;
   return into;
 }
 
-void hub_state::take_all_completions() noexcept { take_completions<false>({}); }
+void hub_state::take_all_completions() noexcept {
+  empty_slots none;
+  while (take_completions<false>(none)) continue;
+}
 
 /// Records that polling has failed, and notifies each channel.
 void hub_state::lose_queue(int returned) noexcept {
@@ -107,11 +116,11 @@ void hub_state::lose_queue(int returned) noexcept {
 }
 
 void hub_state::hand_out(const ibv_wc& completion) noexcept {
-  // The number of a destroyed queue pair has no row.
-  hub_row* const row = rows_.find(completion.qp_num);
-  if (row == nullptr) return;
-  row->member->put(completion);
-  rows_.note_news(*row);
+  // The number of a destroyed queue pair leads to no channel.
+  hub_row& row = rows_.find(completion.qp_num);
+  if (row.member == nullptr) return;
+  row.member->put(completion);
+  rows_.note_news(row);
 }
 
 hub_state::empty_slots hub_state::take_listed(empty_slots into) noexcept {
@@ -134,7 +143,8 @@ std::uint32_t hub_state::take_arrivals(std::span<arrival> into) noexcept {
   empty_slots slots{.next = into.data(), .left = into.size()};
   if (rows_.has_ready()) [[unlikely]]
     slots = take_listed(slots);
-  slots = take_completions<true>(slots);
+  if (take_completions<true>(slots)) [[unlikely]]
+    slots = take_more_completions(slots);
   // The event that should wake another thread may belong to a completion that this thread has
   // taken. So the remaining completions are listed now, and the caller wakes the other thread for
   // them.

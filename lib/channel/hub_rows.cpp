@@ -15,18 +15,19 @@ hub_rows::~hub_rows() {
 }
 
 bool hub_rows::allocate() noexcept {
-  rows_ = owned<hub_row[]>(new (std::nothrow) hub_row[capacity_]);
+  rows_ = owned<hub_row[]>(new (std::nothrow) hub_row[capacity_ + 1]);
   pages_ = owned<std::uint16_t*[]>(new (std::nothrow) std::uint16_t*[length]);
   if (pages_)
     for (std::uint32_t i = 0; i < length; ++i) pages_.get()[i] = empty;
   if (!rows_ || !pages_) return false;
-  for (std::uint32_t i = 0; i + 1 < capacity_; ++i) rows_.get()[i].next_free = i + 1;
+  rows_.get()[0].keep(hub_row::held);
+  for (std::uint32_t i = 0; i + 1 < capacity_; ++i) (*this)[i].next_free = i + 1;
   return true;
 }
 
 hub_row* hub_rows::add(hub_member& member) noexcept {
   if (first_free_ == hub_row::none) return nullptr;
-  hub_row& row = rows_.get()[first_free_];
+  hub_row& row = (*this)[first_free_];
   row.id = {.index = first_free_, .generation = row.id.generation + 1};
   row.member = &member;
   member.id = row.id;
@@ -58,7 +59,7 @@ bool hub_rows::set_number(std::uint32_t number, const hub_member& member) noexce
 }
 
 void hub_rows::clear_number(std::uint32_t number, const hub_member& member) noexcept {
-  if (find(number) == &of(member)) pages_.get()[number >> low_bits][number & (length - 1)] = 0;
+  if (&find(number) == &of(member)) pages_.get()[number >> low_bits][number & (length - 1)] = 0;
 }
 
 channel_core* hub_rows::take_news() noexcept {

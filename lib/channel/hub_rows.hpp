@@ -44,8 +44,9 @@ struct alignas(64) hub_row {
 /// The rows of a hub's channels. The caller holds the hub's lock.
 ///
 /// A row has a channel, or is free, or waits for the end of its turn to become free. The number of
-/// a queue pair leads to a row that has a channel. Each row that has arrivals to report is in the
-/// list of ready rows; a row in the list may have lost them, or its channel, in the meantime.
+/// a queue pair leads to the row of its channel, and all other numbers lead to one more row, which
+/// is always held and never has a channel. Each row that has arrivals to report is in the list of
+/// ready rows; a row in the list may have lost them, or its channel, in the meantime.
 class hub_rows {
  public:
   /// The table of numbers stores an index plus 1 in 16 bits.
@@ -61,13 +62,13 @@ class hub_rows {
   [[nodiscard]] std::uint32_t capacity() const noexcept { return capacity_; }
   /// The number of rows that have a channel.
   [[nodiscard]] std::uint32_t size() const noexcept { return size_; }
-  [[nodiscard]] hub_row& operator[](std::uint32_t index) noexcept { return rows_.get()[index]; }
+  [[nodiscard]] hub_row& operator[](std::uint32_t index) noexcept { return rows_.get()[index + 1]; }
   [[nodiscard]] hub_row& of(const hub_member& member) noexcept { return (*this)[member.id.index]; }
   /// Calls `function` with each row that has a channel.
   template <class Function>
   void for_each(Function function) noexcept {
     for (std::uint32_t i = 0; i < capacity_; ++i)
-      if (rows_.get()[i].member != nullptr) function(rows_.get()[i]);
+      if ((*this)[i].member != nullptr) function((*this)[i]);
   }
 
   /// Adds a channel, and assigns an id to it. \returns its row; null if all rows are taken
@@ -81,11 +82,10 @@ class hub_rows {
   [[nodiscard]] bool set_number(std::uint32_t number, const hub_member& member) noexcept;
   /// Undoes `set_number`, unless the number leads to another channel by now.
   void clear_number(std::uint32_t number, const hub_member& member) noexcept;
-  /// The row of the channel whose queue pair has this number; null if there is none.
-  [[nodiscard]] hub_row* find(std::uint32_t number) noexcept {
-    const std::uint32_t next_index =
-        pages_.get()[number >> low_bits & (length - 1)][number & (length - 1)];
-    return next_index != 0 ? &rows_.get()[next_index - 1] : nullptr;
+  /// The row of the channel whose queue pair has this number; a row without a channel if there is
+  /// none.
+  [[nodiscard]] hub_row& find(std::uint32_t number) noexcept {
+    return rows_.get()[pages_.get()[number >> low_bits & (length - 1)][number & (length - 1)]];
   }
 
   [[nodiscard]] bool has_ready() const noexcept { return first_ready_ != nullptr; }
@@ -123,8 +123,8 @@ class hub_rows {
   std::uint32_t capacity_;
   std::uint32_t size_ = 0;
   std::uint32_t first_free_ = 0;
-  owned<hub_row[]> rows_{};
-  owned<std::uint16_t*[]> pages_{};  ///< their entries are indexes plus 1, or 0
+  owned<hub_row[]> rows_{};          ///< the first one is for numbers that no channel has
+  owned<std::uint16_t*[]> pages_{};  ///< their entries are indexes in `rows_`
   hub_row* first_ready_ = nullptr;
   hub_row* last_ready_ = nullptr;
 };

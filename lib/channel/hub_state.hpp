@@ -211,18 +211,22 @@ class [[gnu::visibility("hidden")]] hub_state {
       --left;
     }
   };
-  /// Processes available completions until the slots are full; without slots, processes all of
-  /// them. A message is stored in the next slot, or appended to the list of its channel: without
-  /// slots, if the list contains earlier messages, or if the row has flags in `keeps`. A thread
-  /// that will sleep has to process all completions, since only new completions wake it.
+  /// Processes the completions that one poll returns. A message is stored in the next slot, or
+  /// appended to the list of its channel: without slots, if the list contains earlier messages, or
+  /// if the row has flags in `keeps`. \returns true if there may be more completions, and, with
+  /// slots, an empty slot
   template <bool HasSlots>
-  [[gnu::always_inline]] inline empty_slots take_completions(empty_slots into) noexcept;
+  [[gnu::always_inline]] inline bool take_completions(empty_slots& into) noexcept;
+  /// Processes completions until the slots are full.
+  [[nodiscard, gnu::noinline]] empty_slots take_more_completions(empty_slots into) noexcept;
+  /// Processes all completions. A thread that will sleep has to do so, since only new completions
+  /// wake it.
   void take_all_completions() noexcept;
   void hand_out(const ibv_wc& completion) noexcept;
   template <bool HasSlots>
   [[gnu::always_inline]] inline void hand_out_shared(const ibv_wc& completion,
                                                      empty_slots& into) noexcept;
-  void fail_shared(const ibv_wc& completion, std::uint32_t place, hub_row* row) noexcept;
+  void fail_shared(const ibv_wc& completion, std::uint32_t place, hub_row& row) noexcept;
   void lose_queue(int returned) noexcept;
   /// Fills slots with the arrivals of ready rows.
   [[nodiscard]] empty_slots take_listed(empty_slots into) noexcept;

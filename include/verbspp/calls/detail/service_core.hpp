@@ -133,7 +133,7 @@ class open_call {
   /// request; `invalid_input` if the call was answered already
   template <class Encode>
   [[nodiscard]] VERBSPP_DATA_PATH result<void> answer_with(const char* operation,
-                                                          Encode encode) noexcept {
+                                                           Encode encode) noexcept {
     if (!is_open()) [[unlikely]]
       return answered_already(operation);
     VERBSPP_TRY(size, encode(space()));
