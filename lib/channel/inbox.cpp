@@ -193,7 +193,9 @@ std::optional<result<message>> inbox::next_arrived(detail::inbox_state& mine) no
 
 std::optional<result<message>> inbox::next() noexcept {
   if (!state_) return moved_from();
-  return next(*state_.get());
+  detail::inbox_state& mine = *state_.get();
+  if (mine.arrived.is_empty()) return next(mine);
+  return message_in(mine, take_arrived(mine));
 }
 
 std::optional<result<message>> inbox::next_arrived() noexcept {

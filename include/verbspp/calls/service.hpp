@@ -22,6 +22,25 @@
 
 namespace verbspp {
 
+namespace detail {
+
+/// Encodes the answer, and sends it.
+template <Method Called, class Answer = typename Called::answer>
+  requires(!std::is_void_v<Answer>)
+[[nodiscard]] result<void> answer(open_call& call,
+                                  typename value_to_send<Answer>::type value) noexcept {
+  return call.answer_with(
+      Called::name, [&](std::span<std::byte> into) { return codec<Answer>::encode(value, into); });
+}
+/// Sends the answer of a method whose answer is void.
+template <Method Called>
+[[nodiscard]] result<void> answer(open_call& call) noexcept {
+  return call.answer_with(
+      Called::name, [](std::span<std::byte>) -> result<std::size_t> { return std::size_t{0}; });
+}
+
+}  // namespace detail
+
 /// A call that a handler answers later, on any thread.
 ///
 /// Destroying it without an answer refuses the call, so every call gets an answer or a refusal. It
@@ -111,17 +130,14 @@ class [[nodiscard]] received_call {
   template <class Answer = typename Called::answer>
     requires(!std::is_void_v<Answer> && std::is_same_v<Answer, typename Called::answer>)
   result<void> answer(typename detail::value_to_send<Answer>::type value) noexcept {
-    return call_.answer_with(Called::name, [&](std::span<std::byte> into) {
-      return codec<Answer>::encode(value, into);
-    });
+    return detail::answer<Called>(call_, value);
   }
   /// Sends the answer of a method whose answer is void, which informs the client that the call was
   /// executed.
   result<void> answer() noexcept
     requires std::is_void_v<typename Called::answer>
   {
-    return call_.answer_with(
-        Called::name, [](std::span<std::byte>) -> result<std::size_t> { return std::size_t{0}; });
+    return detail::answer<Called>(call_);
   }
   /// Refuses the call: the caller gets an error of this kind, with this text, for which
   /// `is_refusal` is true. At most 400 bytes of the text are sent, and at most as many as fit into
@@ -159,32 +175,31 @@ class typed_handler final : public method_handler {
   void take(open_call&& call) const override {
     auto decoded = codec<typename Called::request>::decode(call.request());
     if (decoded.has_error()) return call.refuse(decoded.assume_error());
-    received_call<Called> received(std::move(call), std::move(decoded).assume_value());
     if constexpr (AnswersLater<Function, Called>)
-      function_(std::move(received));
+      function_(received_call<Called>(std::move(call), std::move(decoded).assume_value()));
     else
-      answer(received);
+      answer_at_once(call, std::as_const(decoded).assume_value());
   }
 
  private:
-  void answer(received_call<Called>& received) const {
+  void answer_at_once(open_call& call, const received_value<Called>& request) const {
     using returned = std::invoke_result_t<const Function&, const received_value<Called>&>;
     if constexpr (std::is_void_v<returned>) {
-      function_(received.request());
-      static_cast<void>(received.answer());
+      function_(request);
+      static_cast<void>(answer<Called>(call));
     } else if constexpr (MayLackValue<returned>) {
-      auto answered = function_(received.request());
-      if (answered.has_error()) return received.refuse(answered.error());
+      auto answered = function_(request);
+      if (answered.has_error()) return call.refuse(answered.error());
       if constexpr (std::is_void_v<typename Called::answer>)
-        check(received, received.answer());
+        check(call, answer<Called>(call));
       else
-        check(received, received.answer(answered.value()));
+        check(call, answer<Called>(call, answered.value()));
     } else {
-      check(received, received.answer(function_(received.request())));
+      check(call, answer<Called>(call, function_(request)));
     }
   }
-  static void check(received_call<Called>& received, const result<void>& sent) noexcept {
-    if (sent.has_error()) received.refuse(sent.error());
+  static void check(open_call& call, const result<void>& sent) noexcept {
+    if (sent.has_error()) call.refuse(sent.error());
   }
 
   Function function_;
