@@ -89,8 +89,7 @@ class method_list_reader {
   const send_operation operation{.elements = whole};
   request made;
   VERBSPP_TRYV(core.post(operation, made, {.has_handle = false}));
-  core.keep(made, std::move(frame).give());
-  core.sends().note_unheld(made.number);
+  core.sends().keep_unheld(made.number, std::move(frame).give());
   if (core.watches()) [[unlikely]]
     core.protect(made.number, native_of(operation.elements));
   return success();

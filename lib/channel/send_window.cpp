@@ -66,6 +66,11 @@ void send_window::release_memory(std::uint64_t end, memory_guard& guard) noexcep
   for (std::uint64_t number = completed_; number != end; ++number) release_memory_of(number, guard);
 }
 
+void send_window::note_unheld(std::uint64_t number) noexcept {
+  records_[place_of(number)].unheld = number;
+  unheld_end_ = std::max(unheld_end_, number + 1);
+}
+
 std::uint32_t send_window::unheld() const noexcept {
   std::uint32_t count = 0;
   for (std::uint64_t number = completed_; number < unheld_end_; ++number)

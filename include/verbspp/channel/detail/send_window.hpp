@@ -10,7 +10,6 @@
 #include <verbspp/memory/detail/memory_keeper.hpp>
 #include <verbspp/work/work_error.hpp>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -106,9 +105,14 @@ class send_window {
   }
 
   /// Records that the handle of an outstanding request was dropped.
-  VERBSPP_DATA_PATH void note_unheld(std::uint64_t number) noexcept {
-    records_[place_of(number)].unheld = number;
-    unheld_end_ = std::max(unheld_end_, number + 1);
+  void note_unheld(std::uint64_t number) noexcept;
+  /// As `keep`, for the request that was posted last, which has no handle.
+  VERBSPP_DATA_PATH void keep_unheld(std::uint64_t number, const kept_memory& memory) noexcept {
+    record& posted = records_[place_of(number)];
+    posted.memory = memory;
+    posted.unheld = number;
+    unheld_end_ = number + 1;
+    ++care_;
   }
   /// The number of outstanding requests whose handles were dropped.
   [[nodiscard]] std::uint32_t unheld() const noexcept;
