@@ -101,9 +101,9 @@ template <class Memory>
 class awaited_return;
 struct lease_record;
 
-/// A lease that a coroutine awaits. The specializations for all arguments are in awaited_lease.hpp,
-/// so this definition is used only if that header is missing.
-template <class Lease, class Memory>
+/// A lease that a coroutine awaits. The specialization for all leases is in awaited_lease.hpp, so
+/// this definition is used only if that header is missing.
+template <class Lease>
 class awaited_lease {
   static_assert(sizeof(Lease) == 0,
                 "to await calls in coroutines, #include <verbspp/coroutine.hpp>");
@@ -202,15 +202,11 @@ template <access_flags Rights, access_flags OfRegion>
 [[nodiscard]] result<lease_request> part_of(const memory_region<OfRegion>& region,
                                             std::size_t offset, std::size_t length,
                                             lease_by by) noexcept {
-  constexpr const char* operation = "lease of a region";
-  if (region.native_handle() == nullptr) return region_is_gone(operation);
-  if (offset > region.length())
-    return error::above_limit(operation, "offset in bytes", offset, region.length());
-  if (length > region.length() - offset)
-    return error::above_limit(operation, "length in bytes after the offset", length,
-                              region.length() - offset);
+  const registered_range range{.start = region.start(), .length = region.length()};
+  if (!is_within(range, offset, length))
+    return no_such_part(range, "lease of a region", offset, length);
   return lease_request{.registered = region.native_handle(),
-                       .address = region.start() + offset,
+                       .address = range.start + offset,
                        .memory = static_cast<std::byte*>(region.native_handle()->addr) + offset,
                        .length = length,
                        .rights = Rights,
@@ -404,6 +400,11 @@ class [[nodiscard]] VERBSPP_CONSUMABLE lease : public detail::lease_base<Rights>
   Memory memory_;
 };
 
+#define VERBSPP_DETAIL_TEMPORARY_REGION                                                           \
+  VERBSPP_DETAIL_REFUSED(LeaseRights<Rights>,                                                     \
+                         "a lease refers to its region, which must outlive it: store the region " \
+                         "in a variable, and pass it without std::move")
+
 /// The functions by which a channel grants leases: for a window part, for a part of a region, for a
 /// buffer that the lease then owns, or for a shared buffer.
 ///
@@ -439,17 +440,17 @@ class lease_operations {
     requires LeaseRights<Rights>
   [[nodiscard]] result<verbspp::lease<Rights>> lease(
       const window_part<Rights>& part, call_limit limit = call_limit::of_channel()) noexcept {
-    return borrow<Rights>(request_of(part), true, limit);
+    return borrow<Rights>(request_of(part), true, limit, {});
   }
   template <access_flags Rights>
     requires LeaseRights<Rights>
   [[nodiscard]] result<verbspp::lease<Rights>> post_lease(
       const window_part<Rights>& part) noexcept {
-    return borrow<Rights>(request_of(part), false, call_limit::of_channel());
+    return borrow<Rights>(request_of(part), false, call_limit::of_channel(), {});
   }
   template <access_flags Rights>
     requires LeaseRights<Rights>
-  [[nodiscard]] detail::awaited_lease<verbspp::lease<Rights>, void> async_lease(
+  [[nodiscard]] detail::awaited_lease<verbspp::lease<Rights>> async_lease(
       const window_part<Rights>& part, const wait_limit& limit = detail::default_limit) noexcept {
     return {core(), request_of(part), {}, limit};
   }
@@ -461,7 +462,7 @@ class lease_operations {
       const memory_region<OfRegion>& region, std::size_t offset, std::size_t length,
       call_limit limit = call_limit::of_channel()) noexcept {
     VERBSPP_TRY(part, detail::part_of<Rights>(region, offset, length, By));
-    return borrow<Rights>(part, true, limit);
+    return borrow<Rights>(part, true, limit, {});
   }
   template <access_flags Rights, lease_by By = lease_by::window, access_flags OfRegion>
     requires LeaseRights<Rights> && LeasableWith<OfRegion, Rights, By>
@@ -469,11 +470,11 @@ class lease_operations {
                                                           std::size_t offset,
                                                           std::size_t length) noexcept {
     VERBSPP_TRY(part, detail::part_of<Rights>(region, offset, length, By));
-    return borrow<Rights>(part, false, call_limit::of_channel());
+    return borrow<Rights>(part, false, call_limit::of_channel(), {});
   }
   template <access_flags Rights, lease_by By = lease_by::window, access_flags OfRegion>
     requires LeaseRights<Rights> && LeasableWith<OfRegion, Rights, By>
-  [[nodiscard]] detail::awaited_lease<verbspp::lease<Rights>, void> async_lease(
+  [[nodiscard]] detail::awaited_lease<verbspp::lease<Rights>> async_lease(
       const memory_region<OfRegion>& region, std::size_t offset, std::size_t length,
       const wait_limit& limit = detail::default_limit) noexcept {
     return {core(), detail::part_of<Rights>(region, offset, length, By), {}, limit};
@@ -481,24 +482,13 @@ class lease_operations {
   // A temporary region is refused, because it is destroyed before the lease ends.
   template <access_flags Rights, lease_by By = lease_by::window, access_flags OfRegion>
   void lease(const memory_region<OfRegion>&& region, std::size_t offset, std::size_t length,
-             call_limit limit = call_limit::of_channel())
-      VERBSPP_DETAIL_REFUSED(
-          LeaseRights<Rights>,
-          "a lease refers to its region, which must outlive it: store the region in "
-          "a variable, and pass it without std::move");
+             call_limit limit = call_limit::of_channel()) VERBSPP_DETAIL_TEMPORARY_REGION;
   template <access_flags Rights, lease_by By = lease_by::window, access_flags OfRegion>
-  void post_lease(const memory_region<OfRegion>&& region, std::size_t offset, std::size_t length)
-      VERBSPP_DETAIL_REFUSED(
-          LeaseRights<Rights>,
-          "a lease refers to its region, which must outlive it: store the region in "
-          "a variable, and pass it without std::move");
+  void post_lease(const memory_region<OfRegion>&& region, std::size_t offset,
+                  std::size_t length) VERBSPP_DETAIL_TEMPORARY_REGION;
   template <access_flags Rights, lease_by By = lease_by::window, access_flags OfRegion>
   void async_lease(const memory_region<OfRegion>&& region, std::size_t offset, std::size_t length,
-                   const wait_limit& limit = detail::default_limit)
-      VERBSPP_DETAIL_REFUSED(
-          LeaseRights<Rights>,
-          "a lease refers to its region, which must outlive it: store the region in "
-          "a variable, and pass it without std::move");
+                   const wait_limit& limit = detail::default_limit) VERBSPP_DETAIL_TEMPORARY_REGION;
 
   /// Leases a buffer, or a part of one. A buffer that owns its memory is moved into the lease; a
   /// handle to shared memory is copied.
@@ -521,12 +511,11 @@ class lease_operations {
                                  const wait_limit& limit = detail::default_limit) noexcept {
     const auto request = detail::whole_of<Rights>(memory, By);
     if constexpr (SharedMemory<Memory>) {
-      using granting = detail::awaited_lease<verbspp::lease<Rights>, void>;
+      using granting = detail::awaited_lease<verbspp::lease<Rights>>;
       return granting(core(), request, memory.keep(), limit);
     } else {
-      using own = std::remove_cvref_t<Memory>;
-      using granting = detail::awaited_lease<verbspp::lease<Rights, own>, own>;
-      return granting(core(), request, memory, limit);
+      using granting = detail::awaited_lease<verbspp::lease<Rights, std::remove_cvref_t<Memory>>>;
+      return granting(core(), request, {}, limit, &memory);
     }
   }
 
@@ -549,8 +538,9 @@ class lease_operations {
 
   template <access_flags Rights>
   [[nodiscard]] result<verbspp::lease<Rights>> borrow(const detail::lease_request& request,
-                                                      bool waits, call_limit limit) noexcept {
-    VERBSPP_TRY(owner, detail::lease_owner::grant(core(), request, waits, limit, {}));
+                                                      bool waits, call_limit limit,
+                                                      detail::kept_memory memory) noexcept {
+    VERBSPP_TRY(owner, detail::lease_owner::grant(core(), request, waits, limit, memory));
     return verbspp::lease<Rights>(std::move(owner));
   }
 
@@ -558,10 +548,7 @@ class lease_operations {
   [[nodiscard]] auto keep(Memory&& memory, bool waits, call_limit limit) noexcept {
     const auto request = detail::whole_of<Rights>(memory, By);
     if constexpr (SharedMemory<Memory>) {
-      using granted = result<verbspp::lease<Rights>>;
-      auto owner = detail::lease_owner::grant(core(), request, waits, limit, memory.keep());
-      if (!owner.has_value()) return granted(owner.assume_error());
-      return granted(verbspp::lease<Rights>(std::move(owner).assume_value()));
+      return borrow<Rights>(request, waits, limit, memory.keep());
     } else {
       using owning = verbspp::lease<Rights, std::remove_cvref_t<Memory>>;
       auto owner = detail::lease_owner::grant(core(), request, waits, limit, {});
@@ -574,5 +561,7 @@ class lease_operations {
     return static_cast<Channel&>(*this).core();
   }
 };
+
+#undef VERBSPP_DETAIL_TEMPORARY_REGION
 
 }  // namespace verbspp

@@ -66,46 +66,38 @@ class [[nodiscard]] awaited_grant : awaited {
   std::optional<result<lease_owner>> granted_{};
 };
 
-template <class Lease>
-class [[nodiscard]] awaited_lease<Lease, void> : awaited_grant {
- public:
-  using awaited_grant::await_ready;
-  using awaited_grant::await_suspend;
-  using awaited_grant::awaited_grant;
-  using awaited_grant::polled;
-  [[nodiscard]] result<Lease> await_resume() noexcept {
-    auto owner = this->take();
-    if (!owner.has_value()) return owner.assume_error();
-    return Lease(std::move(owner).assume_value());
-  }
-};
+/// The awaitable of `async_lease`. If the lease owns its memory, the memory is moved into the lease
+/// when it is granted.
+template <access_flags Rights, class Memory>
+class [[nodiscard]] awaited_lease<lease<Rights, Memory>> : awaited_grant {
+  using granted = lease<Rights, Memory>;
 
-/// The awaitable for a lease that owns its memory. The memory is moved into the lease when it is
-/// granted.
-template <class Lease, class Memory>
-  requires(!std::is_void_v<Memory>)
-class [[nodiscard]] awaited_lease<Lease, Memory> : awaited_grant {
  public:
-  awaited_lease(channel_core& core, const lease_request& request, Memory& memory,
-                const wait_limit& limit) noexcept
-      : awaited_grant(core, request, {}, limit), memory_(memory) {}
+  /// \param owned the memory that the lease will own; null if it owns none
+  awaited_lease(channel_core& core, const result<lease_request>& request, const kept_memory& kept,
+                const wait_limit& limit, Memory* owned = nullptr) noexcept
+      : awaited_grant(core, request, kept, limit), memory_(owned) {}
   awaited_lease(const awaited_lease&) = delete;
   awaited_lease& operator=(const awaited_lease&) = delete;
   ~awaited_lease() {
-    if (!this->drop()) never_free(std::move(memory_));
+    if constexpr (!std::is_void_v<Memory>)
+      if (!this->drop()) never_free(std::move(*memory_));
   }
 
   using awaited_grant::await_ready;
   using awaited_grant::await_suspend;
   using awaited_grant::polled;
-  [[nodiscard]] result<Lease> await_resume() noexcept {
+  [[nodiscard]] result<granted> await_resume() noexcept {
     auto owner = this->take();
     if (!owner.has_value()) return owner.assume_error();
-    return Lease(std::move(owner).assume_value(), std::move(memory_));
+    if constexpr (std::is_void_v<Memory>)
+      return granted(std::move(owner).assume_value());
+    else
+      return granted(std::move(owner).assume_value(), std::move(*memory_));
   }
 
  private:
-  Memory& memory_;
+  Memory* memory_;
 };
 
 }  // namespace verbspp::detail
