@@ -21,55 +21,47 @@ namespace verbspp {
 
 namespace detail {
 
-/// Specifies how a sender completes if its call has this type of result.
-template <class Result>
-struct completion_of {
-  template <class Value, class Error>
-  static auto signatures(const outcome<Value, Error>&) -> execution::completion_signatures<
-      execution::set_value_t(Value), execution::set_error_t(Error), execution::set_stopped_t()>;
-  template <class Error>
-  static auto signatures(const outcome<void, Error>&)
-      -> execution::completion_signatures<execution::set_value_t(), execution::set_error_t(Error),
-                                          execution::set_stopped_t()>;
-  using type = decltype(signatures(std::declval<const Result&>()));
-
-  template <class Receiver>
-  static void deliver(Receiver& to, Result&& done) noexcept {
-    if (!done.has_value())
-      std::move(to).set_error(typename Result::error_type(done.assume_error()));
-    else if constexpr (std::is_void_v<typename Result::value_type>)
-      std::move(to).set_value();
-    else
-      std::move(to).set_value(std::move(done).assume_value());
-  }
-};
-/// A call that owns its memory returns the memory with its result, even on failure.
-template <class Result, class Value>
-struct completion_with_memory {
-  using type = execution::completion_signatures<Value, execution::set_error_t(Result),
-                                                execution::set_stopped_t()>;
-
-  template <class Receiver>
-  static void deliver(Receiver& to, Result&& done) noexcept {
-    if (!done.result.has_value())
-      std::move(to).set_error(std::move(done));
-    else if constexpr (std::is_void_v<typename decltype(done.result)::value_type>)
-      std::move(to).set_value(std::move(done.memory));
-    else
-      std::move(to).set_value(std::move(done.result).assume_value(), std::move(done.memory));
-  }
-};
-template <class Memory>
-struct completion_of<finished<Memory>>
-    : completion_with_memory<finished<Memory>, execution::set_value_t(completed_work, Memory)> {};
-template <class Memory>
-struct completion_of<revoked<Memory>>
-    : completion_with_memory<revoked<Memory>, execution::set_value_t(Memory)> {};
-
 template <class Function>
 using awaited_by = std::invoke_result_t<Function&>;
 template <class Function>
 using result_of_awaited = decltype(std::declval<awaited_by<Function>&>().await_resume());
+
+// The signatures with which a sender completes, by the result of its call. A call that owns its
+// memory returns the memory with the result, even on failure.
+
+template <class Value, class Error>
+using completions = execution::completion_signatures<Value, execution::set_error_t(Error),
+                                                     execution::set_stopped_t()>;
+template <class Value, class Error>
+auto completions_of(const outcome<Value, Error>&)
+    -> completions<execution::set_value_t(Value), Error>;
+template <class Error>
+auto completions_of(const outcome<void, Error>&) -> completions<execution::set_value_t(), Error>;
+template <class Memory>
+auto completions_of(const finished<Memory>&)
+    -> completions<execution::set_value_t(completed_work, Memory), finished<Memory>>;
+template <class Memory>
+auto completions_of(const revoked<Memory>&)
+    -> completions<execution::set_value_t(Memory), revoked<Memory>>;
+
+/// Completes a sender with the result of its call.
+template <class Receiver, class Result>
+void complete_with(Receiver& to, Result&& done) noexcept {
+  if constexpr (requires { done.memory; }) {
+    if (!done.result.has_value())
+      std::move(to).set_error(std::forward<Result>(done));
+    else if constexpr (std::is_void_v<typename decltype(done.result)::value_type>)
+      std::move(to).set_value(std::move(done.memory));
+    else
+      std::move(to).set_value(std::move(done.result).assume_value(), std::move(done.memory));
+  } else if (!done.has_value()) {
+    std::move(to).set_error(typename Result::error_type(done.assume_error()));
+  } else if constexpr (std::is_void_v<typename Result::value_type>) {
+    std::move(to).set_value();
+  } else {
+    std::move(to).set_value(std::forward<Result>(done).assume_value());
+  }
+}
 
 /// The operation state of a sender, for one awaited call.
 template <class Function, class Receiver>
@@ -167,10 +159,9 @@ class sender_operation : resumable {
   }
   void complete() noexcept {
     forget_stop();
-    using result = result_of_awaited<Function>;
-    result done = work_->call.await_resume();
+    result_of_awaited<Function> done = work_->call.await_resume();
     work_.reset();
-    completion_of<result>::deliver(receiver_, std::move(done));
+    complete_with(receiver_, std::move(done));
   }
   /// Called on the thread that polls, after a stop request.
   void stop() noexcept {
@@ -184,18 +175,16 @@ class sender_operation : resumable {
   std::optional<work> work_{};
 };
 
-/// A function whose result can be awaited.
-template <class Function>
-concept ReturnsAwaitedCall = requires(Function& function) {
-  { function().await_ready() } -> std::convertible_to<bool>;
-  typename completion_of<result_of_awaited<Function>>::type;
-};
 /// A function for `as_sender`.
 template <class Function>
 concept MakesAwaitedCall =
-    because(ReturnsAwaitedCall<Function>,
-            "a sender needs a function that returns an awaited call, as in as_sender([&] { return "
-            "link.async_write({.elements = shared, .remote = theirs}); })") &&
+    because(
+        requires(Function& function) {
+          { function().await_ready() } -> std::convertible_to<bool>;
+          completions_of(function().await_resume());
+        },
+        "a sender needs a function that returns an awaited call, as in as_sender([&] { return "
+        "link.async_write({.elements = shared, .remote = theirs}); })") &&
     std::move_constructible<Function>;
 
 /// A sender that makes an awaited call when it is started.
@@ -209,7 +198,7 @@ class call_sender {
 
   template <class Self, class... Environment>
   [[nodiscard]] static consteval auto get_completion_signatures() noexcept {
-    return typename completion_of<result_of_awaited<Function>>::type();
+    return decltype(completions_of(std::declval<result_of_awaited<Function>>()))();
   }
   template <class Receiver>
   [[nodiscard]] sender_operation<Function, std::remove_cvref_t<Receiver>> connect(Receiver to) && {
