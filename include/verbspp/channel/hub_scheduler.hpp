@@ -77,25 +77,16 @@ class hub_scheduler {
       return {hub_, std::move(to)};
     }
 
-    /// The attributes of the sender, which name its scheduler.
-    class attributes {
-     public:
-      [[nodiscard]] hub_scheduler query(
-          execution::get_completion_scheduler_t<execution::set_value_t> /*query*/) const noexcept {
-        return hub_scheduler(hub_);
-      }
-      [[nodiscard]] hub_scheduler query(
-          execution::get_completion_scheduler_t<execution::set_stopped_t> /*query*/)
-          const noexcept {
-        return hub_scheduler(hub_);
-      }
-
-     private:
-      friend sender;
-      explicit attributes(detail::hub_reference hub) noexcept : hub_(std::move(hub)) {}
-      detail::hub_reference hub_;
-    };
-    [[nodiscard]] attributes get_env() const noexcept { return attributes(hub_); }
+    /// The sender is its own environment, which names its scheduler.
+    [[nodiscard]] const sender& get_env() const noexcept { return *this; }
+    [[nodiscard]] hub_scheduler query(
+        execution::get_completion_scheduler_t<execution::set_value_t> /*query*/) const noexcept {
+      return hub_scheduler(hub_);
+    }
+    [[nodiscard]] hub_scheduler query(
+        execution::get_completion_scheduler_t<execution::set_stopped_t> /*query*/) const noexcept {
+      return hub_scheduler(hub_);
+    }
 
    private:
     friend hub_scheduler;
