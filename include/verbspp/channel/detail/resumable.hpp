@@ -51,15 +51,13 @@ class resumable {
     };
     std::coroutine_handle<> handle;
   };
-  /// Calls the function while the coroutine is suspended, so that the function may destroy it.
-  struct calling {
-    resumable& self;
-    [[nodiscard]] static bool await_ready() noexcept { return false; }
-    void await_suspend(std::coroutine_handle<> /*caller*/) const noexcept { self.resumed_(self); }
-    static void await_resume() noexcept {}
-  };
+  // The coroutine awaits the object, which calls the function while the coroutine is suspended, so
+  // that the function may destroy it.
+  [[nodiscard]] static bool await_ready() noexcept { return false; }
+  void await_suspend(std::coroutine_handle<> /*caller*/) noexcept { resumed_(*this); }
+  static void await_resume() noexcept {}
   [[nodiscard]] static coroutine call_when_resumed(resumable& self) noexcept {
-    for (;;) co_await calling{self};
+    for (;;) co_await self;
   }
 
   function resumed_;
