@@ -258,7 +258,16 @@ struct asio_request {
           handler_work_(net::get_associated_executor(handler, state.executor)) {
       link_before(state.operations);
       auto slot = net::get_associated_cancellation_slot(handler);
-      if (slot.is_connected()) slot.template emplace<canceller>(*this, call.ends_at);
+      if (slot.is_connected())
+        slot.assign([operation = this,
+                     ends_at = call.ends_at](net::cancellation_type type) mutable {
+          if ((type & ends_at) == net::cancellation_type::none || operation == nullptr) return;
+          const auto kept = operation->state_.shared_from_this();
+          std::exchange(operation, nullptr)
+              ->cancel({error_kind::cancelled, "wait of an Asio operation",
+                        "a request that the operation has posted continues, and keeps its memory"});
+          kept->update();
+        });
     }
 
     static void* operator new(std::size_t size, asio_channel_state& /*state*/, Handler& handler,
@@ -297,9 +306,7 @@ struct asio_request {
     }
 
    private:
-    struct alignas(std::max_align_t) block {
-      std::byte bytes[alignof(std::max_align_t)];
-    };
+    using block = std::max_align_t;
     using block_allocator = typename std::allocator_traits<net::associated_allocator_t<
         Handler, net::recycling_allocator<void>>>::template rebind_alloc<block>;
     static_assert(alignof(block_allocator) <= alignof(block));
@@ -310,26 +317,6 @@ struct asio_request {
     [[nodiscard]] static constexpr std::size_t blocks_for(std::size_t size) noexcept {
       return frame_blocks(size) + frame_blocks(sizeof(block_allocator));
     }
-
-    /// The function in the cancellation slot.
-    class canceller {
-     public:
-      canceller(promise_type& operation, net::cancellation_type ends_at) noexcept
-          : operation_(&operation), ends_at_(ends_at) {}
-      void operator()(net::cancellation_type type) {
-        if ((type & ends_at_) == net::cancellation_type::none || operation_ == nullptr) return;
-        promise_type& operation = *std::exchange(operation_, nullptr);
-        const auto state = operation.state_.shared_from_this();
-        operation.cancel(
-            {error_kind::cancelled, "wait of an Asio operation",
-             "a request that the operation has posted continues, and keeps its memory"});
-        state->update();
-      }
-
-     private:
-      promise_type* operation_;
-      net::cancellation_type ends_at_;
-    };
 
     static void end(asio_operation& self, const error* cause) {
       auto& mine = static_cast<promise_type&>(self);
