@@ -12,33 +12,33 @@ memory_guard::memory_guard() noexcept : is_active_(device_memory_is_watched()) {
 
 result<void> memory_guard::allocate(std::size_t places, std::uint32_t elements) noexcept {
   if (!is_active_) return success();
-  bytes_ = owned<bytes[]>(new (std::nothrow) bytes[places * elements]{});
+  used_ = owned<ibv_sge[]>(new (std::nothrow) ibv_sge[places * elements]{});
   uses_ = owned<use[]>(new (std::nothrow) use[places]{});
-  if (!bytes_ || !uses_) return error::from_errno(ENOMEM, "build a channel");
+  if (!used_ || !uses_) return error::from_errno(ENOMEM, "build a channel");
   elements_ = elements;
   return success();
 }
 
 template <class Tell>
 void memory_guard::each(std::size_t place, Tell tell) const noexcept {
-  const bytes* const first = bytes_.get() + place * elements_;
+  const ibv_sge* const first = used_.get() + place * elements_;
   for (std::uint32_t i = 0; i < elements_ && first[i].length != 0; ++i)
-    tell(first[i].address, first[i].length);
+    tell(first[i].addr, first[i].length);
 }
 
 void memory_guard::note(std::size_t place, const native_elements& elements) noexcept {
-  bytes* const first = bytes_.get() + place * elements_;
+  ibv_sge* const first = used_.get() + place * elements_;
   ibv_sge single;
   const ibv_sge* const range = elements.at(single);
   std::uint32_t count = 0;
   for (std::size_t i = 0; i < elements.size && count < elements_; ++i)
-    if (range[i].length != 0) first[count++] = {range[i].addr, range[i].length};
+    if (range[i].length != 0) first[count++] = range[i];
   if (count < elements_) first[count] = {};
 }
 
 bool memory_guard::hide(std::size_t place) noexcept {
   each(place, device_takes);
-  const bool is_any = bytes_.get()[place * elements_].length != 0;
+  const bool is_any = used_.get()[place * elements_].length != 0;
   if (is_any) uses_.get()[place] = use::written;
   return is_any;
 }

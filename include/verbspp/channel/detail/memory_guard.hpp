@@ -6,6 +6,8 @@
 #include <verbspp/memory/detail/memory_keeper.hpp>
 #include <verbspp/work/operation_traits.hpp>
 
+#include <infiniband/verbs.h>
+
 #include <cstddef>
 #include <cstdint>
 
@@ -52,10 +54,6 @@ class memory_guard {
   void set_lost(bool is_lost) noexcept { is_lost_ = is_lost; }
 
  private:
-  struct bytes {
-    std::uint64_t address;
-    std::uint64_t length;  ///< 0: there are no more elements
-  };
   enum class use : std::uint8_t { none, written, read };
 
   /// Calls `tell(address, length)` for each element of the place.
@@ -65,7 +63,7 @@ class memory_guard {
   bool is_active_;
   bool is_lost_ = false;
   std::uint32_t elements_ = 0;  ///< the number of elements of each place
-  owned<bytes[]> bytes_{};
+  owned<ibv_sge[]> used_{};     ///< at each place, an element of length 0 ends those in use
   owned<use[]> uses_{};
 };
 
