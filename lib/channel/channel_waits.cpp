@@ -3,33 +3,14 @@
 /// The ways in which a channel waits: for room, requests, scopes, messages and news.
 #include "channel/waiting.hpp"
 #include <verbspp/channel/detail/channel_core.hpp>
+#include <verbspp/memory/access.hpp>
+#include <verbspp/memory/keys.hpp>
+#include <verbspp/memory/remote_memory.hpp>
 #include <verbspp/work/operations.hpp>
 
 #include <algorithm>
+#include <cstdint>
 #include <optional>
-
-namespace verbspp::detail {
-
-/// A write of 0 bytes, which needs none of the peer's memory. Its completion shows that all earlier
-/// requests have completed.
-struct marker_operation {};
-
-}  // namespace verbspp::detail
-
-namespace verbspp {
-template <>
-struct operation_traits<detail::marker_operation>
-    : detail::unanswered_operation<detail::marker_operation> {
-  static constexpr const char* name = "ibv_post_send (RDMA write of 0 bytes)";
-  static constexpr work_operation completes_as = work_operation::rdma_write;
-  static void describe(ibv_send_wr& native,
-                       const detail::marker_operation& /*operation*/) noexcept {
-    native.opcode = IBV_WR_RDMA_WRITE;
-    native.wr.rdma.remote_addr = 0;
-    native.wr.rdma.rkey = 0;
-  }
-};
-}  // namespace verbspp
 
 namespace verbspp::detail {
 
@@ -182,10 +163,11 @@ void channel_core::mark_end(const scope_state& stream) noexcept {
   if (!has_open_end(stream)) return;
   if (!sends_.has_room() && !wait_for_send_room(1, stream.limit).has_value()) return;
   if (has_finished(stream)) return;
-  // If the marker cannot be posted, no completion will show that the stream's requests have
-  // finished. So the connection is broken, which ends them.
+  // A write of 0 bytes needs none of the peer's memory. If it cannot be posted, no completion will
+  // show that the stream's requests have finished. So the connection is broken, which ends them.
+  const remote_memory<access::remote_write> nowhere(0, 0, remote_key(std::uint32_t{0}));
   request marker;
-  if (const auto marked = post(marker_operation(), marker); !marked.has_value())
+  if (const auto marked = post(write_operation{.remote = nowhere}, marker); !marked.has_value())
     return break_off(marked.assume_error());
   sends_.note_signaled();
 }
