@@ -2,6 +2,7 @@
 #include "channel/waiting.hpp"
 #include <verbspp/channel/detail/channel_core.hpp>
 
+#include <array>
 #include <cerrno>
 #include <cinttypes>
 #include <cstdio>
@@ -14,20 +15,15 @@ namespace {
 
 constexpr std::uint64_t default_limit_flag = std::uint64_t{1} << 32;
 
-/// Reads the number of the peer's queue pair from the facts in a wait's error. There are three
+/// Names the peer's queue pair, whose number is among the facts in a wait's error. There are three
 /// facts: the number of outstanding requests in the send queue, the number of outstanding receives,
 /// and the number of the peer's queue pair combined with `default_limit_flag`.
-constexpr std::uint32_t peer_of(const error_access::words& facts) noexcept {
-  return static_cast<std::uint32_t>(facts[2]);
+std::array<char, 40> peer_of(const error_access::words& facts) noexcept {
+  std::array<char, 40> text{};
+  if (const auto number = static_cast<std::uint32_t>(facts[2]); number != 0)
+    std::snprintf(text.data(), text.size(), " (peer: queue pair 0x%06" PRIx32 ")", number);
+  return text;
 }
-
-struct named_peer {
-  explicit named_peer(std::uint32_t number) noexcept {
-    if (number != 0)
-      std::snprintf(text, sizeof text, " (peer: queue pair 0x%06" PRIx32 ")", number);
-  }
-  char text[40] = "";
-};
 
 std::size_t ended_message(const error& e, std::span<char> buffer) noexcept {
   const bool was_stopped = e == error_kind::cancelled;
@@ -44,16 +40,16 @@ std::size_t ended_message(const error& e, std::span<char> buffer) noexcept {
       "%s: %s%s, with %" PRIu64 " requests of the send queue and %" PRIu64
       " receives outstanding%s; they were aborted, and the channel is broken: renew it%s",
       e.operation(), was_stopped ? "a stop was requested" : "the timeout expired",
-      named_peer(peer_of(facts)).text, facts[0], facts[1],
+      peer_of(facts).data(), facts[0], facts[1],
       waits_for_messages ? ", for which no message arrived" : "", advice);
   return length < 0 ? 0 : static_cast<std::size_t>(length);
 }
 
 constexpr error_source ended_by_hang_up{
     [](const error& e, std::span<char> buffer) noexcept {
-      const int length = std::snprintf(buffer.data(), buffer.size(), "%s: %s%s; %s", e.operation(),
-                                       to_string(e.kind()),
-                                       named_peer(peer_of(error_access::facts(e))).text, e.hint());
+      const int length =
+          std::snprintf(buffer.data(), buffer.size(), "%s: %s%s; %s", e.operation(),
+                        to_string(e.kind()), peer_of(error_access::facts(e)).data(), e.hint());
       return length < 0 ? std::size_t{0} : static_cast<std::size_t>(length);
     },
     [](const error& /*e*/) noexcept { return ECANCELED; }};
