@@ -23,9 +23,6 @@
 
 namespace verbspp {
 
-template <class Element>
-class kept_elements;
-
 namespace detail {
 
 /// A request that a coroutine awaits. The specializations for all arguments are in
@@ -38,22 +35,12 @@ class awaited_work {
 
 class awaited_room;
 
+/// Memory that an awaited request can keep alive.
 template <class Memory>
 concept HasKeeper = requires(const Memory& memory) {
   memory.keeper()->count.add();
   memory.is_one_element();
 };
-/// Memory that an awaited request can keep alive. If the request fills the memory, the memory must
-/// also have `scatter`, which only writable memory has.
-template <class Element, class Memory>
-concept CanBeKept =
-    HasKeeper<Memory> && (std::is_same_v<Element, gather_element> || HasScatter<Memory>);
-template <class Memory>
-concept OnlyToBeRead = HasKeeper<Memory> && !HasScatter<Memory>;
-template <class Element, class Memory>
-concept CanNotBeKept =
-    !HasKeeper<Memory> && !std::is_same_v<Memory, kept_elements<Element>> &&
-    !(std::is_same_v<Element, gather_element> && std::is_same_v<Memory, inline_payload>);
 
 }  // namespace detail
 
@@ -65,10 +52,12 @@ concept CanNotBeKept =
 /// `co_await` expression.
 template <class Element>
 class VERBSPP_VIEW kept_elements {
+  static constexpr bool is_filled = std::is_same_v<Element, scatter_element>;
+
  public:
   constexpr kept_elements() noexcept {}
   template <class Memory>
-    requires detail::CanBeKept<Element, Memory>
+    requires detail::HasKeeper<Memory> && (!is_filled || detail::HasScatter<Memory>)
   VERBSPP_DATA_PATH kept_elements(const Memory& memory VERBSPP_LIFETIMEBOUND) noexcept
       : keeper_(memory.keeper()), kind_(kind::kept) {
     if (memory.is_one_element()) [[likely]]
@@ -77,27 +66,28 @@ class VERBSPP_VIEW kept_elements {
       refuse(memory);
   }
   kept_elements(inline_payload payload VERBSPP_LIFETIMEBOUND) noexcept
-    requires std::is_same_v<Element, gather_element>
+    requires(!is_filled)
       : payload_(payload), kind_(kind::inlined) {}
 
   template <class Memory>
   kept_elements(const Memory&) VERBSPP_DETAIL_REFUSED(
-      (detail::CanNotBeKept<Element, Memory>),
+      (!detail::HasKeeper<Memory> && !std::is_same_v<Memory, kept_elements> &&
+       (is_filled || !std::is_same_v<Memory, inline_payload>)),
       "the device may still use the memory of an awaited request when the coroutine is destroyed, "
       "so the request has to keep it: share the buffer, or move it, as in "
       "async_write(std::move(buffer), {.remote = memory}); or borrow it in an async_scope, which "
       "waits for the device");
   template <class Memory>
   kept_elements(const Memory&)
-      VERBSPP_DETAIL_REFUSED((std::is_same_v<Element, scatter_element> &&
-                              detail::OnlyToBeRead<Memory>),
+      VERBSPP_DETAIL_REFUSED((is_filled && detail::HasKeeper<Memory> &&
+                              !detail::HasScatter<Memory>),
                              "the device writes to this memory: only memory that was registered "
                              "with access::local_write can be filled");
 
   /// Used by the library only.
   [[nodiscard]] VERBSPP_DATA_PATH element_list<Element> elements() const noexcept {
     if (kind_ == kind::kept) return element_;
-    if constexpr (std::is_same_v<Element, gather_element>)
+    if constexpr (!is_filled)
       if (kind_ == kind::inlined) return payload_;
     return {};
   }
@@ -122,18 +112,12 @@ class VERBSPP_VIEW kept_elements {
   };
 
   template <class Memory>
-  [[nodiscard]] VERBSPP_DATA_PATH static result<Element> of(const Memory& memory) noexcept {
-    if constexpr (std::is_same_v<Element, gather_element>)
-      return memory.gather();
-    else
-      return memory.scatter();
-  }
-  template <class Memory>
   [[gnu::cold]] void refuse(const Memory& memory) noexcept {
     kind_ = kind::refused;
     refusal_ = {.make =
                     [](const void* what) noexcept {
-                      return of(*static_cast<const Memory*>(what)).assume_error();
+                      return detail::element_for<is_filled>(*static_cast<const Memory*>(what))
+                          .assume_error();
                     },
                 .memory = &memory};
   }

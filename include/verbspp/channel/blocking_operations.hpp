@@ -119,7 +119,7 @@ class blocking_operations {
       Memory& memory, const Operation& rest, call_limit limit) noexcept {
     Operation operation = rest;
     if (!detail::name_all(operation, memory)) [[unlikely]]
-      return detail::element_for<Operation>(memory).assume_error();
+      return detail::element_for<detail::fills<Operation>>(memory).assume_error();
     if constexpr (SharedMemory<Memory>) {
       return run(operation, limit, memory.keep());
     } else if constexpr (detail::NotesFilling<Memory> && detail::fills<Operation>) {

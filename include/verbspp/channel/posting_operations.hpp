@@ -28,14 +28,6 @@ concept GoesWithWork = SharedMemory<Memory> || WorkMemory<Memory>;
 
 namespace detail {
 
-/// Memory with a single owner that was passed without `std::move`.
-template <class Memory>
-concept LeftBehind =
-    std::is_lvalue_reference_v<Memory> && enable_work_memory<std::remove_cvref_t<Memory>>;
-/// Memory that a request can own or share, but that the device must not write to.
-template <class Memory>
-concept OnlyToBeSent = GoesWithWork<Memory> && !FillableMemory<Memory>;
-
 /// Memory that belongs to its request once the request is posted. The request releases it.
 template <class Memory>
 concept GivenAway = requires(Memory&& memory) { std::forward<Memory>(memory).give().let_go(); };
@@ -44,10 +36,10 @@ concept GivenAway = requires(Memory&& memory) { std::forward<Memory>(memory).giv
 template <class Operation>
 inline constexpr bool fills = std::is_same_v<decltype(Operation::elements), scatter_list>;
 
-/// Returns an element for the operation that covers the whole memory, or an error.
-template <class Operation, class Memory>
+/// Returns an element that covers the whole memory, or an error.
+template <bool IsFilled, class Memory>
 [[nodiscard]] VERBSPP_DATA_PATH auto element_for(Memory& memory) noexcept {
-  if constexpr (fills<Operation>)
+  if constexpr (IsFilled)
     return memory.scatter();
   else
     return memory.gather();
@@ -64,7 +56,7 @@ template <class Operation, class Memory>
     using element = std::conditional_t<fills<Operation>, scatter_element, gather_element>;
     operation.elements = memory.template all<element>();
   } else {
-    const auto all = element_for<Operation>(memory);
+    const auto all = element_for<fills<Operation>>(memory);
     if (!all.has_value()) [[unlikely]]
       return false;
     operation.elements = all.assume_value();
@@ -75,14 +67,15 @@ template <class Operation, class Memory>
 }  // namespace detail
 
 // The messages that the compiler prints if the memory that is passed to a call is unsuitable.
-#define VERBSPP_DETAIL_LEFT_BEHIND                                                                \
-  VERBSPP_DETAIL_REFUSED(detail::LeftBehind<Memory>,                                              \
-                         "a request takes ownership of its memory: write std::move(buffer); the " \
-                         "result returns it, unless it is a message that was sent. To keep a "    \
-                         "buffer, share it, or name elements of it: "                             \
-                         ".elements = buffer.gather().value() or buffer.scatter().value()")
+#define VERBSPP_DETAIL_LEFT_BEHIND                                                          \
+  VERBSPP_DETAIL_REFUSED(                                                                   \
+      std::is_lvalue_reference_v<Memory>&& enable_work_memory<std::remove_cvref_t<Memory>>, \
+      "a request takes ownership of its memory: write std::move(buffer); the "              \
+      "result returns it, unless it is a message that was sent. To keep a "                 \
+      "buffer, share it, or name elements of it: "                                          \
+      ".elements = buffer.gather().value() or buffer.scatter().value()")
 #define VERBSPP_DETAIL_ONLY_TO_BE_SENT                                                        \
-  VERBSPP_DETAIL_REFUSED(detail::OnlyToBeSent<Memory>,                                        \
+  VERBSPP_DETAIL_REFUSED(GoesWithWork<Memory> && !FillableMemory<Memory>,                     \
                          "the device writes to this memory: only memory that was registered " \
                          "with access::local_write can be filled, and a const buffer cannot")
 
@@ -184,7 +177,7 @@ class posting_operations : public channel_operations<Poster, State> {
     detail::channel_core& core = poster().core();
     Operation operation = rest;
     if (!detail::name_all(operation, memory)) [[unlikely]]
-      return posted(detail::element_for<Operation>(memory).assume_error());
+      return posted(detail::element_for<detail::fills<Operation>>(memory).assume_error());
     detail::request made;
     const result<void> done = core.post(operation, made, poster().terms());
     if (!done.has_value()) [[unlikely]]

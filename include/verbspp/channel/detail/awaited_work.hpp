@@ -56,7 +56,7 @@ class [[nodiscard]] awaited_work<Operation, void> : awaited, pending_request {
   VERBSPP_DATA_PATH static awaited_work of(channel_core& core, const wait_limit& limit,
                                            Operation operation, Source&& memory) noexcept {
     if (!name_all(operation, memory)) [[unlikely]]
-      return awaited_work(core, limit, element_for<Operation>(memory).assume_error());
+      return awaited_work(core, limit, element_for<fills<Operation>>(memory).assume_error());
     if constexpr (SharedMemory<Source>)
       return begin(core, limit, operation, nullptr, memory.keep());
     else
@@ -262,7 +262,7 @@ class [[nodiscard]] awaited_work<Operation, Memory> {
                                                        Operation operation,
                                                        Memory& memory) noexcept {
     if (!name_all(operation, memory)) [[unlikely]]
-      return request(core, limit, element_for<Operation>(memory).assume_error());
+      return request(core, limit, element_for<fills<Operation>>(memory).assume_error());
     return request::begin(core, limit, operation, nullptr, {});
   }
   /// Hands the memory over to the request in flight, because the coroutine is being destroyed. If
