@@ -48,7 +48,6 @@ VERBSPP_DATA_PATH void channel_core::complete_receive(const ibv_wc& completion) 
   if ((completion.wc_flags & IBV_WC_WITH_INV) != 0 && leases_ != nullptr) [[unlikely]]
     leases_->note_invalidated(completion.invalidated_rkey);
   if (inbox != nullptr) return deliver(*inbox, completion);
-  receives_.note_left();
   slot->status = IBV_WC_SUCCESS;
   slot->opcode = number_of(completion.opcode);
   slot->byte_count = completion.byte_len;
@@ -159,15 +158,12 @@ bool channel_core::complete_all(const ibv_wc (&completions)[16], int filled) noe
 
 void channel_core::complete_failed(const ibv_wc& completion) noexcept {
   const std::uint32_t status = number_of(completion.status);
-  if (inbox_state* const inbox = inbox_of(completion.wr_id)) {
-    receives_.note_left();
+  if (inbox_state* const inbox = inbox_of(completion.wr_id))
     return fail_receive(*inbox, status, completion.vendor_err);
-  }
   if (is_receive(completion.wr_id)) {
     receive_slot* const slot = receives_.find(completion.wr_id);
-    if (slot == nullptr) return;
-    receives_.note_left();
-    return fail_receive(*slot, status, completion.vendor_err);
+    if (slot != nullptr) fail_receive(*slot, status, completion.vendor_err);
+    return;
   }
   const std::uint64_t number = completion.wr_id & below_operation;
   if (sends_.is_done(number)) return;

@@ -56,6 +56,7 @@ VERBSPP_DATA_PATH std::uint32_t channel_core::take_posted(inbox_state& inbox) no
     device_returns(reinterpret_cast<std::uintptr_t>(places.at(place)), places.place_size());
   --inbox.posted;
   --inbox_receives_;
+  receives_.note_left();
   return place;
 }
 
@@ -63,7 +64,6 @@ VERBSPP_DATA_PATH std::uint32_t channel_core::receive_message(inbox_state& inbox
                                                               const ibv_wc& completion) noexcept {
   const std::uint32_t place = take_posted(inbox);
   inbox.pool.places()->fill(place, completed_work(completion), {});
-  receives_.note_left();
   return place;
 }
 

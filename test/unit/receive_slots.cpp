@@ -25,10 +25,7 @@ struct open_slots {
     slots.commit(slot, scope, is_held);
     return slot;
   }
-  void complete(receive_slot& slot) {
-    slots.note_left();
-    slots.complete(slot, 0, guard);
-  }
+  void complete(receive_slot& slot) { slots.complete(slot, 0, guard); }
   static std::uint64_t wr_id(const receive_slot& slot) {
     return wr_id_of(work_operation::receive, slot.id);
   }

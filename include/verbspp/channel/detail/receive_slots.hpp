@@ -145,7 +145,7 @@ class receive_slots {
       return nullptr;
     return &slots_[index];
   }
-  /// Records that a receive has left the queue.
+  /// Counts a completed receive of an inbox, which has no slot.
   VERBSPP_DATA_PATH void note_left() noexcept { ++completed_; }
   /// The number of receives that have ever left the queue. They leave it in the order of posting.
   [[nodiscard]] VERBSPP_DATA_PATH std::uint64_t completed() const noexcept { return completed_; }
@@ -153,11 +153,12 @@ class receive_slots {
   [[nodiscard]] VERBSPP_DATA_PATH std::uint64_t number_of(const receive_slot& slot) const noexcept {
     return completed_ + (slot.number - static_cast<std::uint32_t>(completed_));
   }
-  /// Marks the slot as done, after the result was stored in it.
+  /// Marks the slot as done, after the result was stored in it: the receive has left the queue.
   /// \param place the receive's place in the memory guard
   VERBSPP_DATA_PATH void complete(receive_slot& slot, std::size_t place,
                                   memory_guard& guard) noexcept {
     slot.is = receive_slot::state::done;
+    ++completed_;
     if (slot.notes == 0) return;
     if ((slot.notes & (receive_slot::keeping | receive_slot::hidden)) != 0) [[unlikely]]
       release_memory(slot, place, guard);

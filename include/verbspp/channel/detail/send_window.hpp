@@ -161,19 +161,14 @@ class send_window {
   VERBSPP_DATA_PATH void complete_one(std::uint64_t wr_id, memory_guard& guard) noexcept {
     if (distance_to(wr_id) != 0) [[unlikely]]
       return complete(wr_id, guard);
-    const std::uint64_t number = completed_;
-    completed_ = number + 1;
-    if (!is_suspect()) succeeded_ = number + 1;
-    end_ = number + 1 + usable_;
-    release_memory_of(number, guard);
+    set_completed(completed_ + 1);
+    release_memory_of(completed_ - 1, guard);
   }
   /// Completes all requests whose numbers are below `number`. \pre `number` >= `completed`
   void complete_until(std::uint64_t number, memory_guard& guard) noexcept {
     if (care_ != 0) [[unlikely]]
       release_memory(number, guard);
-    completed_ = number;
-    if (!is_suspect()) succeeded_ = number;
-    end_ = number + usable_;
+    set_completed(number);
   }
 
   // Results.
@@ -233,6 +228,11 @@ class send_window {
     return static_cast<std::int32_t>(distance) >= 0;
   }
   void begin_run(scope_state& scope) noexcept;
+  VERBSPP_DATA_PATH void set_completed(std::uint64_t number) noexcept {
+    completed_ = number;
+    if (!is_suspect()) succeeded_ = number;
+    end_ = number + usable_;
+  }
   /// Ends the use of memory by a finished request.
   VERBSPP_DATA_PATH void release_memory_of(std::uint64_t number, memory_guard& guard) noexcept {
     if (guard.is_active()) [[unlikely]]
