@@ -6,6 +6,7 @@
 #include <verbspp/coroutine.hpp>
 #include <verbspp/sender.hpp>
 
+#include <cstddef>
 #include <optional>
 #include <stop_token>
 #include <utility>
@@ -24,41 +25,44 @@ routine revoke(lease<both_ways>& granted, wait_limit limit = patience) {
   co_return success();
 }
 
-// The coroutines that await a lease have the way of leasing as an argument, because g++ 11 crashes
-// while it compiles a coroutine with a template parameter that is a value of an enumeration.
-
+/// Awaits a lease in this way. This is not a coroutine, because g++ 11 crashes while it compiles a
+/// coroutine with a template parameter that is a value of an enumeration.
+template <class... Arguments>
+auto async_lease(channel& from, lease_by by, Arguments&&... arguments) {
+  if (by == lease_by::window)
+    return from.async_lease<both_ways>(std::forward<Arguments>(arguments)...);
+  if (by == lease_by::registration)
+    return from.async_lease<both_ways, lease_by::registration>(
+        std::forward<Arguments>(arguments)...);
+  return from.async_lease<both_ways, lease_by::connection>(std::forward<Arguments>(arguments)...);
+}
 /// Awaits a lease, and passes it to the caller.
 routine grant(channel& from, const leased_memory& memory, std::optional<lease<both_ways>>& into,
               wait_limit limit = patience, lease_by by = lease_by::window) {
-  const auto& region = memory.region();
-  std::optional<result<lease<both_ways>>> granted;
-  if (by == lease_by::window)
-    granted.emplace(co_await from.async_lease<both_ways>(region, 0, 64, limit));
-  else if (by == lease_by::registration)
-    granted.emplace(
-        co_await from.async_lease<both_ways, lease_by::registration>(region, 0, 64, limit));
-  else
-    granted.emplace(
-        co_await from.async_lease<both_ways, lease_by::connection>(region, 0, 64, limit));
-  VERBSPP_CO_TRY(given, std::move(*granted));
-  into.emplace(std::move(given));
+  constexpr std::size_t length = 64;
+  VERBSPP_CO_TRY(granted,
+                 co_await async_lease(from, by, memory.region(), std::size_t{0}, length, limit));
+  into.emplace(std::move(granted));
   co_return success();
 }
 /// Awaits a lease that owns its memory.
 routine grant_whole(channel& from, whole_buffer& memory, std::optional<whole_lease>& into,
                     wait_limit limit = patience, lease_by by = lease_by::window) {
-  std::optional<result<whole_lease>> granted;
-  if (by == lease_by::window)
-    granted.emplace(co_await from.async_lease<both_ways>(std::move(memory), limit));
-  else if (by == lease_by::registration)
-    granted.emplace(
-        co_await from.async_lease<both_ways, lease_by::registration>(std::move(memory), limit));
-  else
-    granted.emplace(
-        co_await from.async_lease<both_ways, lease_by::connection>(std::move(memory), limit));
-  VERBSPP_CO_TRY(given, std::move(*granted));
-  into.emplace(std::move(given));
+  VERBSPP_CO_TRY(granted, co_await async_lease(from, by, std::move(memory), limit));
+  into.emplace(std::move(granted));
   co_return success();
+}
+
+/// Ends the connection in one of four ways.
+/// \param blocking a request that cannot finish
+void end_connection(channel& owner, pending<>& blocking) {
+  SECTION("by closing the channel") { must(owner.close()); }
+  SECTION("by renewing the channel") { must(owner.renew()); }
+  SECTION("by destroying the channel") { owner = channel(); }
+  SECTION("by a failure") {
+    static_cast<void>(failure_of(blocking.wait(short_limit)));
+    owner.poll();
+  }
 }
 
 /// Polls the channel until the coroutine has ended.
@@ -260,13 +264,7 @@ TEST_CASE_METHOD(memory_for_windows, "the end of a connection ends awaited lease
   std::optional<whole_lease> none;
   routine granting = grant_whole(bed.owner, whole, none);
   if (granting.is_done()) SKIP("the device binds windows before earlier requests have completed");
-  SECTION("by closing the channel") { must(bed.owner.close()); }
-  SECTION("by renewing the channel") { must(bed.owner.renew()); }
-  SECTION("by destroying the channel") { bed.owner = channel(); }
-  SECTION("by a failure") {
-    static_cast<void>(failure_of(blocking.wait(short_limit)));
-    bed.owner.poll();
-  }
+  end_connection(bed.owner, blocking);
   REQUIRE(granting.is_done());
   CHECK(granting.get().has_error());
   CHECK(whole.data() == first);
@@ -428,13 +426,7 @@ TEST_CASE_METHOD(memory_for_windows, "the end of a connection ends awaited revoc
   auto blocking = block(bed.owner, message);
   routine revoking = revoke(granted);
   if (revoking.is_done()) SKIP("the device does not invalidate windows by requests");
-  SECTION("by closing the channel") { must(bed.owner.close()); }
-  SECTION("by renewing the channel") { must(bed.owner.renew()); }
-  SECTION("by destroying the channel") { bed.owner = channel(); }
-  SECTION("by a failure") {
-    static_cast<void>(failure_of(blocking.wait(short_limit)));
-    bed.owner.poll();
-  }
+  end_connection(bed.owner, blocking);
   REQUIRE(revoking.is_done());
   must(revoking.get());
   CHECK_FALSE(anyhow(granted).is_open());
