@@ -35,7 +35,8 @@ struct raw_ends {
   struct ibv_mr* places;
   uint32_t* free_places;
   uint32_t* free_count;
-  // The length of a message, known only at run time: message_size.
+  // Points to the length of a message. Its value is message_size, but it is volatile, so the
+  // compiler does not know it.
   const volatile uint32_t* length;
 };
 

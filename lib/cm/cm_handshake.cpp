@@ -143,8 +143,10 @@ result<managed_attributes> cm_handshake::attributes() noexcept {
   auto found = id_.attributes();
   if (found.has_value()) return found;
   // The kernel provides no attributes once the peer has disconnected.
-  return refuse(found.assume_error().as(error_kind::not_connected,
-                                        "the peer gave up before the connection was established"));
+  return refuse(found.assume_error().as(
+      error_kind::not_connected,
+      "the kernel has no attributes for this connection, usually because the peer gave up before "
+      "it was established: see the peer's output, or let the peer wait longer"));
 }
 
 result<void> cm_handshake::set_connected() noexcept {

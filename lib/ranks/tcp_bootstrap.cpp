@@ -4,6 +4,7 @@
 #include "ranks/tcp_frame.hpp"
 #include "ranks/values_of_ranks.hpp"
 #include <verbspp/base/detail/wait_readable.hpp>
+#include <verbspp/base/detail/words.hpp>
 #include <verbspp/exchange/tcp.hpp>
 #include <verbspp/ranks/tcp_bootstrap.hpp>
 
@@ -44,14 +45,17 @@ constexpr auto time_for_who = std::chrono::seconds(1);
                                  "the meeting point serves a world with fewer ranks: give all "
                                  "ranks the same size of the world");
     case detail::tcp_refusal::doubled:
-      return error::out_of_range(meeting, "rank", launch.rank)
-          .as(error_kind::busy,
-              "the meeting point has, or had, another process with this rank: was it started "
-              "twice, or does another world use this meeting point?");
+      return detail::error_in_words_of(
+          error_kind::busy, meeting,
+          "another process has, or had, rank %u at the meeting point: was this rank started twice, "
+          "or does another world use this meeting point?",
+          launch.rank);
     case detail::tcp_refusal::other_size:
-      return error::out_of_range(meeting, "size of the world", launch.size)
-          .as(error_kind::mismatch,
-              "the meeting point serves a world of a different size: does another world use it?");
+      return detail::error_in_words_of(
+          error_kind::mismatch, meeting,
+          "the meeting point serves a world with more or fewer than %u ranks: does another world "
+          "use this meeting point?",
+          launch.size);
     case detail::tcp_refusal::other_world:
       return {error_kind::mismatch, meeting,
               "the meeting point serves a world with a different name: give all ranks of a world "

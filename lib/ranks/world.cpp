@@ -387,8 +387,8 @@ group_result<void> world::mend(const wait_limit& limit) noexcept {
   if (!state_) return error(error_kind::invalid_input, "mend a world", "this world was moved from");
   state& own = *state_.get();
   const std::uint64_t turn = ++own.turns;
-  // First processes datagrams, because ranks that have meanwhile connected to this end need no new
-  // connection.
+  // First answers the connection requests that have arrived in a lazy world: a rank that this
+  // connects needs no new connection below.
   own.peers.serve();
   // One end may notice a broken connection before the other does.
   for (std::uint32_t rank = 0; rank < own.size; ++rank) {

@@ -50,7 +50,7 @@ void give(world& all, std::span<int> numbers) {
 }
 
 // case: collective_result
-// expect: this is a result, which may hold an error: take the value out with .value() or VERBSPP_TRY
+// expect: this is a result or an optional, which may hold no value: take the value out with .value() or VERBSPP_TRY
 void give(world& all, const result<int>& number) {
   static_cast<void>(all.all_gather(number GOOD(.assume_value()), std::chrono::seconds(1)));
 }

@@ -79,8 +79,9 @@ class call_limit {
   }
   /// Used by the library only: returns the limit. If it is a duration, the duration begins now.
   [[nodiscard]] wait_limit begin(std::chrono::nanoseconds of_channel) const noexcept {
-    wait_limit begun = of_channel;
-    if (source_ != nullptr) access_(source_, &begun);
+    if (source_ == nullptr) return of_channel;
+    wait_limit begun = wait_limit::forever();
+    access_(source_, &begun);
     return begun;
   }
 

@@ -67,12 +67,12 @@ template <class Operation, class Memory>
 }  // namespace detail
 
 // The messages that the compiler prints if the memory that is passed to a call is unsuitable.
-#define VERBSPP_DETAIL_LEFT_BEHIND                                                          \
-  VERBSPP_DETAIL_REFUSED(                                                                   \
-      std::is_lvalue_reference_v<Memory>&& enable_work_memory<std::remove_cvref_t<Memory>>, \
-      "a request takes ownership of its memory: write std::move(buffer); the "              \
-      "result returns it, unless it is a message that was sent. To keep a "                 \
-      "buffer, share it, or name elements of it: "                                          \
+#define VERBSPP_DETAIL_LEFT_BEHIND                                                             \
+  VERBSPP_DETAIL_REFUSED(                                                                      \
+      (std::is_lvalue_reference_v<Memory> && enable_work_memory<std::remove_cvref_t<Memory>>), \
+      "a request takes ownership of its memory: write std::move(buffer); the "                 \
+      "result returns it, unless it is a message that was sent. To keep a "                    \
+      "buffer, share it, or name elements of it: "                                             \
       ".elements = buffer.gather().value() or buffer.scatter().value()")
 #define VERBSPP_DETAIL_ONLY_TO_BE_SENT                                                        \
   VERBSPP_DETAIL_REFUSED(GoesWithWork<Memory> && !FillableMemory<Memory>,                     \

@@ -239,8 +239,8 @@ struct exchanged_field<remote_word> {
 template <class Value>
 concept ExchangedValue =
     detail::because(!detail::MayLackValue<Value>,
-                    "this is a result, which may hold an error: take the value out with .value() "
-                    "or VERBSPP_TRY") &&
+                    "this is a result or an optional, which may hold no value: take the value out "
+                    "with .value() or VERBSPP_TRY") &&
     detail::because(
         detail::exchanged_field<Value>::exists,
         "an exchange can't send this type: it sends numbers, bounded_text, bounded_bytes, "

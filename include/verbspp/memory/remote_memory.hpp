@@ -129,10 +129,10 @@ class remote_destination {
                              "this remote memory lacks access::remote_write: its owner did not "
                              "grant writes");
   template <class Other>
-  remote_destination(const Other&) VERBSPP_DETAIL_REFUSED(
-      detail::MayLackValue<Other>,
-      "this is a result, which may hold an error: take the value out with .value() or "
-      "VERBSPP_TRY");
+  remote_destination(const Other&)
+      VERBSPP_DETAIL_REFUSED(detail::MayLackValue<Other>,
+                             "this is a result or an optional, which may hold no value: take the "
+                             "value out with .value() or VERBSPP_TRY");
   VERBSPP_DETAIL_NO_DEFAULT(remote_destination,
                             "an RDMA write needs a destination: write .remote = memory of the "
                             "peer, from its region.remote() or remote_memory::decode");
@@ -160,10 +160,10 @@ class remote_source {
                              "this remote memory lacks access::remote_read: its owner did not "
                              "grant reads");
   template <class Other>
-  remote_source(const Other&) VERBSPP_DETAIL_REFUSED(
-      detail::MayLackValue<Other>,
-      "this is a result, which may hold an error: take the value out with .value() or "
-      "VERBSPP_TRY");
+  remote_source(const Other&)
+      VERBSPP_DETAIL_REFUSED(detail::MayLackValue<Other>,
+                             "this is a result or an optional, which may hold no value: take the "
+                             "value out with .value() or VERBSPP_TRY");
   VERBSPP_DETAIL_NO_DEFAULT(remote_source,
                             "an RDMA read needs a source: write .remote = memory of the peer, from "
                             "its region.remote() or remote_memory::decode");
@@ -197,10 +197,10 @@ class remote_flushable {
         rkey_(memory.rkey()),
         rights_(Rights) {}
   template <class Other>
-  remote_flushable(const Other&)
-      VERBSPP_DETAIL_REFUSED(detail::MayLackValue<Other>,
-                             "this is a result, which may hold an error: take the value out with "
-                             ".value() or VERBSPP_TRY");
+  remote_flushable(const Other&) VERBSPP_DETAIL_REFUSED(
+      detail::MayLackValue<Other>,
+      "this is a result or an optional, which may hold no value: take the value out with "
+      ".value() or VERBSPP_TRY");
   VERBSPP_DETAIL_NO_DEFAULT(remote_flushable,
                             "a flush needs the memory to flush: write .remote = memory of the "
                             "peer, from its region.remote() or remote_memory::decode");

@@ -36,10 +36,10 @@ class remote_word {
   }
 
   template <class Other>
-  remote_word(const Other&) VERBSPP_DETAIL_REFUSED(
-      detail::MayLackValue<Other>,
-      "this is a result, which may hold an error: take the value out with .value() or "
-      "VERBSPP_TRY");
+  remote_word(const Other&)
+      VERBSPP_DETAIL_REFUSED(detail::MayLackValue<Other>,
+                             "this is a result or an optional, which may hold no value: take the "
+                             "value out with .value() or VERBSPP_TRY");
   template <access_flags Rights>
   remote_word(const remote_memory<Rights>&)
       VERBSPP_DETAIL_REFUSED(RemotelyAtomic<Rights> || !RemotelyAtomic<Rights>,

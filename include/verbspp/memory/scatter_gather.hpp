@@ -75,10 +75,10 @@ class VERBSPP_VIEW scatter_element : public gather_element {
                             "an element is a part of registered memory: write region.scatter(), as "
                             "in .result = region.scatter(0, 8).value()");
   template <class Other>
-  scatter_element(const Other&) VERBSPP_DETAIL_REFUSED(
-      detail::MayLackValue<Other>,
-      "this is a result, which may hold an error: take the value out with .value() or "
-      "VERBSPP_TRY");
+  scatter_element(const Other&)
+      VERBSPP_DETAIL_REFUSED(detail::MayLackValue<Other>,
+                             "this is a result or an optional, which may hold no value: take the "
+                             "value out with .value() or VERBSPP_TRY");
   template <class Other>
   scatter_element(const Other&)
       VERBSPP_DETAIL_REFUSED(detail::OnlyForReading<Other>,
@@ -137,10 +137,10 @@ class VERBSPP_VIEW inline_payload {
   explicit inline_payload(const Object& object VERBSPP_LIFETIMEBOUND) noexcept
       : inline_payload(static_cast<const void*>(&object), sizeof(Object)) {}
   template <class Object>
-  explicit inline_payload(const Object&)
-      VERBSPP_DETAIL_REFUSED(detail::MayLackValue<Object>,
-                             "this is a result, which may hold an error: take the value out with "
-                             ".value() or VERBSPP_TRY");
+  explicit inline_payload(const Object&) VERBSPP_DETAIL_REFUSED(
+      detail::MayLackValue<Object>,
+      "this is a result or an optional, which may hold no value: take the value out with "
+      ".value() or VERBSPP_TRY");
   template <class Object>
   explicit inline_payload(const Object&) VERBSPP_DETAIL_REFUSED(
       (!InlineObject<Object> && !detail::InlineBytes<Object> && !detail::MayLackValue<Object>),
@@ -224,10 +224,10 @@ class element_list {
       : element_list(std::span<const Element>(range), 0) {}
 
   template <class Other>
-  element_list(const Other&) VERBSPP_DETAIL_REFUSED(
-      (detail::mistaken_for<Element, Other> == detail::mistake::result),
-      "this is a result, which may hold an error: take the value out with .value() or "
-      "VERBSPP_TRY");
+  element_list(const Other&)
+      VERBSPP_DETAIL_REFUSED((detail::mistaken_for<Element, Other> == detail::mistake::result),
+                             "this is a result or an optional, which may hold no value: take the "
+                             "value out with .value() or VERBSPP_TRY");
   template <class Other>
   element_list(const Other&)
       VERBSPP_DETAIL_REFUSED((detail::mistaken_for<Element, Other> == detail::mistake::for_reading),

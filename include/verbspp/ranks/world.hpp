@@ -40,8 +40,8 @@ namespace verbspp {
 template <class Value>
 concept CollectiveValue =
     detail::because(!detail::MayLackValue<Value>,
-                    "this is a result, which may hold an error: take the value out with .value() "
-                    "or VERBSPP_TRY") &&
+                    "this is a result or an optional, which may hold no value: take the value out "
+                    "with .value() or VERBSPP_TRY") &&
     detail::because(!detail::RefersElsewhere<Value>,
                     "collective steps of a world carry the bytes of the value itself, and a "
                     "pointer or view means nothing to another rank: pass the object itself") &&

@@ -24,9 +24,9 @@ struct shown_region {
   /// The number of the only queue pair that may use this memory; 0 if all queue pairs of the domain
   /// may use it.
   std::uint32_t pair;
-  std::uint64_t start;  ///< the address of the first byte in work requests
+  std::uint64_t start;  ///< the address that work requests use for the first byte
   std::uint64_t length;
-  std::uint64_t memory;  ///< the address of the first byte in the process that owns it
+  std::uint64_t memory;  ///< the address that the owning process uses for the first byte
   std::uint8_t is_window;
   std::uint8_t is_device_memory;  ///< true for device memory, which peers may have mapped
 };
