@@ -95,11 +95,15 @@ template <class Wait>
   const auto deadline = clock::now() + std::chrono::seconds(20);
   while (source.callbacks() == 0 && !has_ended && clock::now() < deadline)
     std::this_thread::yield();
-  const int polls = source.polls();
-  // steady: a thread that polls would do so every 10 ms; the check is valid for any longer pause as
-  // well
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  const bool has_polled = source.polls() != polls;
+  // A wait may test the token a few more times before it sleeps, but a thread that polls would do
+  // so every 10 ms.
+  bool has_polled = true;
+  while (has_polled && !has_ended && clock::now() < deadline) {
+    const int polls = source.polls();
+    // steady: the check is valid for any longer pause as well
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    has_polled = source.polls() != polls;
+  }
   const bool has_slept = source.callbacks() == 1 && !has_ended;
   source.request_stop();
   waiting.join();

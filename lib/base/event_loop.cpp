@@ -3,8 +3,6 @@
 #include <verbspp/base/detail/wait_readable.hpp>
 #include <verbspp/base/event_loop.hpp>
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
@@ -21,12 +19,11 @@ void waiting_source::start(event_loop& loop, void* source,
   source_ = source;
   waiting_ = waiting;
   link_before(loop.waiting_);
-  loop.watch(limit_, stopping_);
+  loop.signal_.watch(limit_);
 }
 
 wait_limit::time_point waiting_source::deadline() const noexcept {
-  return std::min(operations_.deadline(source_),
-                  stopping_.is_active() ? limit_.deadline() : limit_.sleep_until());
+  return std::min(operations_.deadline(source_), limit_.alarm());
 }
 
 }  // namespace detail
@@ -34,24 +31,9 @@ wait_limit::time_point waiting_source::deadline() const noexcept {
 event_loop::~event_loop() {
   for (detail::list_links* const list : {&waiting_, &due_})
     while (list->next != list) {
-      of(list->next).stopping_.end();
+      of(list->next).limit_.end();
       list->next->unlink();
     }
-}
-
-event_loop::stop_signal::stop_signal() noexcept
-    : stoppable_sleep{.sleep = nullptr, .wake = [](stoppable_sleep& self) noexcept {
-                        detail::raise(static_cast<stop_signal&>(self).descriptor);
-                      }} {}
-
-event_loop::stop_signal::~stop_signal() {
-  if (descriptor != -1) ::close(descriptor);
-}
-
-void event_loop::watch(const wait_limit& limit, detail::stop_registration& by) noexcept {
-  if (!limit.has_callbacks()) return;
-  if (signal_.descriptor == -1) signal_.descriptor = detail::make_event_descriptor();
-  if (signal_.descriptor != -1) limit.watch(by, signal_);
 }
 
 result<bool> event_loop::run_once(const wait_limit& limit) noexcept {
@@ -95,14 +77,14 @@ result<bool> event_loop::run_until(const wait_limit& limit) noexcept {
 /// Sleeps until a descriptor of the `count` sources is ready, a stop was requested, or the limit is
 /// reached.
 result<void> event_loop::sleep(std::size_t count, const wait_limit& limit) noexcept {
-  detail::stop_registration stopping;
-  watch(limit, stopping);
+  detail::stoppable_limit until(limit);
+  signal_.watch(until);
   pollfd& signal = entries_.get()[count];
-  signal = {.fd = signal_.descriptor, .events = POLLIN, .revents = 0};
+  signal = {.fd = signal_.descriptor(), .events = POLLIN, .revents = 0};
   VERBSPP_TRYV(detail::wait_readable(std::span(entries_.get(), count + 1),
-                                     stopping.is_active() ? limit.deadline() : limit));
+                                     until.is_active() ? limit.deadline() : limit));
   // The tokens are read after this, so no request is lost.
-  if (signal.revents != 0) detail::lower(signal_.descriptor);
+  if (signal.revents != 0) detail::lower(signal_.descriptor());
   return success();
 }
 
@@ -127,7 +109,7 @@ void event_loop::take_due() noexcept {
     detail::waiting_source& each = of(next);
     next = next->next;
     if (!each.is_due_ && entry->revents == 0 && each.deadline() > now &&
-        !each.limit_.stop_requested())
+        !each.limit().stop_requested())
       continue;
     each.unlink();
     each.link_before(due_);
@@ -144,7 +126,7 @@ bool event_loop::resume_due() noexcept {
     first.unlink();
     was_one = true;
     if (first.look_(first)) {
-      first.stopping_.end();
+      first.limit_.end();
       first.waiting_.resume();
     } else {
       first.link_before(waiting_);

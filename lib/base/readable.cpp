@@ -28,15 +28,15 @@ namespace {
 
 /// The maximum number of file descriptors, without the eventfd, that a thread watches while a stop
 /// request can wake it.
-constexpr std::size_t most_with_callback = 5;
+constexpr std::size_t most_with_callback = 6;
 
 /// The eventfd through which a stop request wakes a thread.
-struct stop_signal {
+struct thread_signal {
   int descriptor = -1;
   pid_t creator = 0;
   bool has_ended = false;  ///< the thread is ending, and has closed its eventfd
 };
-constinit thread_local stop_signal signal_of_thread;
+constinit thread_local thread_signal signal_of_thread;
 
 struct closes_signal {
   closes_signal() noexcept = default;
@@ -51,7 +51,7 @@ struct closes_signal {
 /// Returns this thread's eventfd, and creates it if necessary; -1 if it could not be created, or if
 /// the thread is ending.
 int descriptor_of_stops() noexcept {
-  stop_signal& mine = signal_of_thread;
+  thread_signal& mine = signal_of_thread;
   if (mine.has_ended) return -1;
   static const thread_local closes_signal at_end;
   // A forked child shares the descriptor with its parent, so it creates one of its own.
@@ -82,11 +82,7 @@ int poll_until(std::span<pollfd> entries, std::chrono::steady_clock::time_point 
 class sleep_on_descriptors : stoppable_sleep {
  public:
   sleep_on_descriptors(std::span<pollfd> entries, const wait_limit& until, int signal) noexcept
-      : stoppable_sleep{.sleep =
-                            [](stoppable_sleep& self) noexcept {
-                              static_cast<sleep_on_descriptors&>(self).run();
-                            },
-                        .wake =
+      : stoppable_sleep{.wake =
                             [](stoppable_sleep& self) noexcept {
                               static_cast<sleep_on_descriptors&>(self).end();
                             }},
@@ -97,7 +93,10 @@ class sleep_on_descriptors : stoppable_sleep {
   /// \returns true if one of the given descriptors is ready, false if the wait ended for another
   /// reason
   [[nodiscard]] result<bool> run_with_callback() noexcept {
-    until_.sleep(*this);
+    stop_registration stopping;
+    until_.watch(stopping, *this);
+    run();
+    stopping.end();
     // At this point, the stop callback has returned, or will never be called. Its signal must not
     // end a later sleep.
     if (was_raised_) lower(signal_);

@@ -20,14 +20,7 @@ template <class Condition>
 struct notified_sleep : stoppable_sleep {
   notified_sleep(std::condition_variable& changes, std::unique_lock<std::mutex>& lock,
                  const wait_limit& limit, Condition& condition) noexcept
-      : stoppable_sleep{.sleep =
-                            [](stoppable_sleep& self) noexcept {
-                              auto& mine = static_cast<notified_sleep&>(self);
-                              mine.held.lock();
-                              mine.sleep_locked();
-                              mine.held.unlock();
-                            },
-                        .wake =
+      : stoppable_sleep{.wake =
                             [](stoppable_sleep& self) noexcept {
                               auto& mine = static_cast<notified_sleep&>(self);
                               const std::lock_guard guard(*mine.held.mutex());
@@ -73,7 +66,12 @@ template <class Condition>
   notified_sleep<Condition> asleep(changed, held, until, holds);
   if (until.has_callbacks()) {
     held.unlock();
-    until.sleep(asleep);
+    stop_registration stopping;
+    until.watch(stopping, asleep);
+    held.lock();
+    asleep.sleep_locked();
+    held.unlock();
+    stopping.end();
     held.lock();
   } else {
     asleep.sleep_locked();

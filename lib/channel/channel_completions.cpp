@@ -369,12 +369,23 @@ void channel_core::stop_expecting() noexcept {
 
 void channel_core::hand_over(continuation& call) noexcept {
   handed_.push(call);
-  // `member_` cannot be used here, because the channel's thread may be destroying the channel.
-  if (const hub_reference& hub = connection_.settings().hub)
-    hub->report(id_);
-  else
-    connection_.wake_loop();
+  wake();
 }
+
+void channel_core::wake() const noexcept {
+  // `member_` cannot be used here, because the channel's thread may be destroying the channel.
+  if (const hub_reference& hub = connection_.settings().hub) hub->report(id_);
+  connection_.wake();
+}
+
+channel_core::stop_wake::stop_wake(channel_core& of) noexcept
+    : stoppable_sleep{.wake =
+                          [](stoppable_sleep& self) noexcept {
+                            channel_core& woken = static_cast<stop_wake&>(self).core;
+                            woken.continuations_.note_stop();
+                            woken.wake();
+                          }},
+      core(of) {}
 
 void channel_core::make_handed_calls() noexcept {
   handed_.run();

@@ -9,6 +9,7 @@
 #include <verbspp/queue/completion_queue_with.hpp>
 
 #include <sys/epoll.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -41,6 +42,7 @@ channel_connection::channel_connection(channel_settings settings) noexcept
 channel_connection::~channel_connection() {
   listener_.stop();
   delete loop_;
+  if (wait_signal_ != -1) ::close(wait_signal_);
 }
 
 /// Creates a completion queue with room for all requests that can be outstanding at once, so that
@@ -212,14 +214,26 @@ bool channel_connection::lose_queue(int returned) noexcept {
 }
 
 result<wait_end> channel_connection::wait(const looking& look, const wait_limit& until,
-                                          const watched_descriptor& another) noexcept {
+                                          const watched_descriptor& another, int signal) noexcept {
   return wait_looking({.mode = settings_.waiting,
                        .queue = queue(),
                        .listener = listener_,
                        .until = until,
                        .descriptor = watched_,
-                       .another = another},
+                       .another = another,
+                       .signal = signal},
                       look);
+}
+
+result<int> channel_connection::ready_signal() noexcept {
+  if (!settings_.waiting.sleeps()) return -1;
+  if (wait_signal_ == -1) {
+    const int made = make_event_descriptor();
+    if (made == -1) return error::from_errno(errno, waiting_on_channel);
+    __atomic_store_n(&wait_signal_, made, __ATOMIC_SEQ_CST);
+  }
+  lower(wait_signal_);
+  return wait_signal_;
 }
 
 bool channel_connection::watched_has_ended() const noexcept { return has_ended(watched_); }
@@ -269,11 +283,11 @@ result<void> channel_connection::ask_to_be_woken() noexcept {
   return success();
 }
 
-void channel_connection::wake_loop() const noexcept {
-  // If there is no descriptor, no event loop needs to be woken: the program polls, or calls
-  // `deadline` before it sleeps.
-  const int signal = __atomic_load_n(&loop_signal_, __ATOMIC_SEQ_CST);
-  if (signal >= 0) raise(signal);
+void channel_connection::wake() const noexcept {
+  // If there is no descriptor, nothing needs to be woken: the program polls, or looks for news or
+  // calls `deadline` before it sleeps.
+  for (const int* const each : {&loop_signal_, &wait_signal_})
+    if (const int signal = __atomic_load_n(each, __ATOMIC_SEQ_CST); signal >= 0) raise(signal);
 }
 
 void channel_connection::take_loop_events() noexcept {

@@ -114,19 +114,24 @@ bool channel_core::has_news(std::uint64_t known) const noexcept {
   const std::uint32_t held = outstanding() - inbox_receives_ - sends_.unheld() - receives_.unheld();
   const std::uint32_t without_result = inboxes_ + scopes_.count() + callers_ + held;
   return connection_.failure() || handles_ > without_result || inbox_messages_ != 0 ||
-         completed() != known || handed_.has_some();
+         completed() != known || handed_.has_some() || continuations_.has_stop();
 }
 
 result<wait_end> channel_core::wait_for_news(const wait_limit& limit,
                                              int file_descriptor) noexcept {
   if (state() == channel_state::empty) return refusal_of_empty(waiting_on_channel);
   const std::uint64_t known_before = known();
+  int signal = -1;
+  if (!continuations_.is_empty()) {
+    VERBSPP_TRY(stops, connection_.ready_signal());
+    signal = stops;
+  }
   const auto look = [&] {
     while (collect()) {
     }
     return has_news(known_before) ? sight::enough : sight::nothing;
   };
-  VERBSPP_TRY(end, connection_.wait(look, limit, {.number = file_descriptor}));
+  VERBSPP_TRY(end, connection_.wait(look, limit, {.number = file_descriptor}, signal));
   known_ = completed();
   if (end == wait_end::completions || end == wait_end::limit) return end;
   if (end == wait_end::file_descriptor && !connection_.watched_has_ended()) return end;

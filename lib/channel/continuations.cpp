@@ -53,12 +53,14 @@ continuation* continuations::take_met() noexcept {
 continuation* continuations::take_expired(time_point now,
                                           std::chrono::nanoseconds usual_limit) noexcept {
   continuation* expired = nullptr;
+  // The tokens are read after this, so no request is lost.
+  __atomic_store_n(&has_stop_, false, __ATOMIC_SEQ_CST);
   alarm_ = (time_point::max)();
   const wait_limit of_default(usual_limit);
   const auto look = [&](continuation& one) {
     if (!one.has_limit()) one.begin_default(of_default.deadline());
     if (one.limit().deadline() > now && !one.limit().stop_requested())
-      alarm_ = std::min(alarm_, one.limit().sleep_until());
+      alarm_ = std::min(alarm_, one.alarm());
     else if (expired == nullptr)
       expired = &one;
     else
@@ -75,9 +77,9 @@ continuation* continuations::take_expired(time_point now,
   return expired;
 }
 
-void continuations::set_alarm(const continuation& one,
-                              std::chrono::nanoseconds usual_limit) noexcept {
-  alarm_ = std::min(alarm_, one.has_limit() ? one.limit().sleep_until() : next_tick(usual_limit));
+void continuations::set_alarm(continuation& one, std::chrono::nanoseconds usual_limit) noexcept {
+  if (one.has_limit()) one.wake_by_stop(polls_);
+  alarm_ = std::min(alarm_, one.has_limit() ? one.alarm() : next_tick(usual_limit));
 }
 
 }  // namespace verbspp::detail

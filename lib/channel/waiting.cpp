@@ -55,6 +55,7 @@ result<std::optional<wait_end>> sleep(const wait_terms& terms, looking look) noe
   VERBSPP_TRY(end, queue.sleep(events, is_nap ? wait_limit(longest_nap) : terms.until,
                                {.descriptor = terms.descriptor,
                                 .another = terms.another,
+                                .signal = terms.signal,
                                 .listener = &terms.listener}));
   if (end == wait_end::completions || (is_nap && end == wait_end::limit))
     return std::optional<wait_end>();

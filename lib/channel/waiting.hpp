@@ -54,6 +54,7 @@ struct wait_terms {
   const wait_limit& until;
   watched_descriptor descriptor{};
   watched_descriptor another{};
+  int signal = -1;  ///< an eventfd that ends a sleep, but not the wait; negative for none
 };
 
 /// The time during which completions may still arrive after a watched socket has been hung up. A

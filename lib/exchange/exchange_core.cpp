@@ -118,6 +118,10 @@ short exchange_core::events() const noexcept {
   return static_cast<short>(to_read | (has_output ? POLLOUT : 0));
 }
 
+short exchange_core::loop_events() const noexcept {
+  return descriptor_.is_made() ? static_cast<short>(events() | POLLIN) : events();
+}
+
 result<void> exchange_core::wait() noexcept {
   pollfd entry{.fd = file_descriptor_, .events = events(), .revents = 0};
   VERBSPP_TRYV(wait_readable(std::span(&entry, 1), limit_));
@@ -149,6 +153,7 @@ result<exchange_step> exchange_core::advance() noexcept {
     // Sending has failed, and the peer has not sent a reason.
     if (broken_output_ != 0) return refuse(without_more(broken_output_));
     if (limit_.has_passed()) return refuse(at_limit());
+    descriptor_.set_events(events());
     return exchange_step::waiting;
   }
 }

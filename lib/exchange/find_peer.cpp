@@ -40,10 +40,12 @@ struct candidate {
   steady_clock::time_point came{};
 };
 
-/// Watches file descriptors and a timer. Its own descriptor becomes readable when a watched
-/// descriptor is ready, or when the timer expires.
+/// Watches file descriptors, a timer, and a stop token. Its own descriptor becomes readable when a
+/// watched descriptor is ready, when the timer expires, or when a stop is requested.
 class watched_descriptors {
  public:
+  explicit watched_descriptors(const wait_limit& limit) noexcept : limit_(limit) {}
+
   [[nodiscard]] result<void> open() noexcept {
     events_ = tcp_socket::from_native(::epoll_create1(EPOLL_CLOEXEC));
     timer_ = tcp_socket::from_native(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
@@ -51,11 +53,18 @@ class watched_descriptors {
     if (!events_.is_open() || !timer_.is_open() ||
         ::epoll_ctl(events_.descriptor(), EPOLL_CTL_ADD, timer_.descriptor(), &entry) != 0)
       return error::from_errno(errno, meeting);
+    signal_.watch(limit_);
+    if (limit_.is_active() &&
+        ::epoll_ctl(events_.descriptor(), EPOLL_CTL_ADD, signal_.descriptor(), &entry) != 0)
+      return error::from_errno(errno, meeting);
     return success();
   }
   [[nodiscard]] int descriptor() const noexcept { return events_.descriptor(); }
-  /// Replaces the watched descriptors.
-  void watch(std::span<const pollfd> entries, steady_clock::time_point until) noexcept {
+  /// Replaces the watched descriptors. The timer expires at the limit, or at `until` if that is
+  /// earlier.
+  void watch(std::span<const pollfd> entries,
+             steady_clock::time_point until = (steady_clock::time_point::max)()) noexcept {
+    until = std::min(until, limit_.alarm());
     // A new set each time: removing the descriptors one by one would use the numbers of those that
     // were closed, which other threads may have reused.
     watched_ = tcp_socket::from_native(::epoll_create1(EPOLL_CLOEXEC));
@@ -72,6 +81,8 @@ class watched_descriptors {
   }
 
  private:
+  stop_signal signal_{};
+  stoppable_limit limit_;
   tcp_socket events_{};
   tcp_socket timer_{};
   tcp_socket watched_{};  ///< the epoll instance of the watched descriptors
@@ -218,7 +229,7 @@ class search final : public peer_search {
  public:
   search(const tcp_listener& listener, const exchange_setup& setup,
          const wait_limit& limit) noexcept
-      : listener_(listener), limit_(limit), candidates_(setup, limit_) {}
+      : listener_(listener), limit_(limit), candidates_(setup, limit_), watched_(limit_) {}
 
   [[nodiscard]] result<void> open(std::string_view host, std::string_view port,
                                   std::size_t largest_values) noexcept {
@@ -259,9 +270,9 @@ class search final : public peer_search {
   tcp_socket take_socket() noexcept override { return std::move(found_.socket); }
 
   [[nodiscard]] int file_descriptor() const noexcept override { return watched_.descriptor(); }
-  void watch(short events, wait_limit::time_point deadline) noexcept override {
+  void watch(short events) noexcept override {
     const pollfd entry{.fd = found_.socket.descriptor(), .events = events, .revents = 0};
-    watched_.watch(std::span(&entry, 1), deadline);
+    watched_.watch(std::span(&entry, 1));
   }
   result<void> wait() noexcept override {
     pollfd entry{.fd = watched_.descriptor(), .events = POLLIN, .revents = 0};
@@ -326,7 +337,7 @@ class search final : public peer_search {
     std::array<pollfd, candidates::most + 2> entries{};
     for (pollfd& each : entries) each.fd = -1;
     candidates_.add_to(entries);
-    auto until = limit_.sleep_until();
+    auto until = (steady_clock::time_point::max)();
     if (const auto room = candidates_.next_room(); steady_clock::now() >= room)
       entries[candidates::most] = {.fd = listener_.descriptor(), .events = POLLIN, .revents = 0};
     else
@@ -353,7 +364,7 @@ class search final : public peer_search {
   std::string_view host_{};
   std::string_view port_{};
   endpoint local_{};
-  watched_descriptors watched_{};
+  watched_descriptors watched_;
 };
 
 }  // namespace

@@ -37,8 +37,8 @@ class tcp_attempt {
   /// The descriptor to watch, and its events, before the next call of `advance`.
   [[nodiscard]] int file_descriptor() const noexcept;
   [[nodiscard]] short events() const noexcept;
-  /// The time by which `advance` must be called, even if no event occurs.
-  [[nodiscard]] wait_limit::time_point deadline() const noexcept { return step().sleep_until(); }
+  /// The time by which `advance` must be called, even if no event occurs and no stop is requested.
+  [[nodiscard]] wait_limit::time_point deadline() const noexcept { return step().deadline(); }
   /// Waits for the events, or until the deadline.
   [[nodiscard]] result<void> wait() const noexcept;
 

@@ -152,11 +152,12 @@ result<std::optional<wait_end>> completion_channel_state::watch(std::unique_lock
     entered = begun.assume_value();
   }
   const int events = reads ? native->fd : changed_for_watchers_.descriptor();
-  std::array<pollfd, 5> watched{{{.fd = events, .events = POLLIN, .revents = 0},
+  std::array<pollfd, 6> watched{{{.fd = events, .events = POLLIN, .revents = 0},
                                  {.fd = asleep.device, .events = POLLIN, .revents = 0},
                                  {.fd = asleep.signal, .events = POLLIN, .revents = 0},
                                  entry_of(also.descriptor),
-                                 entry_of(also.another)}};
+                                 entry_of(also.another),
+                                 {.fd = also.signal, .events = POLLIN, .revents = 0}}};
   held.unlock();
   const result<bool> woken = wait_readable(watched, until);
   end_sleep();
@@ -179,6 +180,7 @@ result<std::optional<wait_end>> completion_channel_state::watch(std::unique_lock
     if (is_over) return std::optional(wait_end::file_descriptor);
   }
   if (!in_time) return std::optional(wait_end::limit);
+  if (watched[5].revents != 0) return std::optional(wait_end::completions);
   return std::optional<wait_end>();
 }
 

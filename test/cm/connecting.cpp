@@ -4,6 +4,7 @@
 
 #include "../device/event_loop.hpp"
 #include "../eager.hpp"
+#include "../stopping.hpp"
 #include "cm_bed.hpp"
 #include <verbspp/base/event_loop.hpp>
 
@@ -262,6 +263,33 @@ TEST_CASE("coroutines await a route, a request and both ends of a connection") {
     leaving.join();
     must(ending.get());
   }
+}
+
+TEST_CASE("a stop request wakes the loop of a connection that is being established") {
+  cm_bed bed;
+  // No program takes the request.
+  CHECK(stop_a_sleep([&](const wait_limit& until) {
+          auto asking = must(bed.route().start_connect(bed.prepare(), until));
+          return is_stopped(asking);
+        }).is_as_promised());
+}
+
+TEST_CASE("the resolution of a route keeps its callback when it is moved") {
+  cm_bed bed;
+  counting_source stop;
+  std::optional first(must(cm_resolver::start(bed.listener.address(), stop.get_token())));
+  CHECK(stop.callbacks() == 0);
+  const int descriptor = first->file_descriptor();
+  CHECK(stop.callbacks() == 1);
+  {
+    cm_resolver second = std::move(*first);
+    first.reset();
+    CHECK(second.file_descriptor() == descriptor);
+    CHECK(second.deadline() == (wait_limit::time_point::max)());
+    CHECK(stop.callbacks() == 1);
+    serve(second, [&] { return must(second.advance()); });
+  }
+  CHECK(stop.callbacks() == 0);
 }
 
 TEST_CASE("a session cannot be finished before it is done") {

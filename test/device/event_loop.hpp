@@ -48,4 +48,19 @@ void serve(Source& source, Work work) {
   }
 }
 
+/// Drives a session with epoll. Returns true if a stop request ended it, and it was advanced only a
+/// few times until then.
+template <class Session>
+[[nodiscard]] bool is_stopped(Session& session) {
+  int rounds = 0;
+  bool is_cancelled = false;
+  serve(session, [&] {
+    ++rounds;
+    const result<bool> seen = session.advance();
+    is_cancelled = seen.has_error() && seen.error() == error_kind::cancelled;
+    return seen.has_error() || seen.value();
+  });
+  return is_cancelled && rounds < 8;
+}
+
 }  // namespace verbspp::test

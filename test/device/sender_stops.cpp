@@ -158,6 +158,24 @@ TEST_CASE("a stop request by another thread wakes the event loop of a channel") 
   CHECK(ends.left.is_connected());
 }
 
+TEST_CASE("a stop request by another thread wakes a wait for a channel") {
+  const testbed bed;
+  const bool has_hub = GENERATE(true, false);
+  const channel_hub hub = must(channel_hub::create(bed.domain, {.waiting = wait_mode::sleep()}));
+  const auto builder = bed.domain.build_channel().waiting(wait_mode::sleep());
+  channel_pair ends = connect_channels(has_hub ? builder.hub(hub) : builder);
+  std::stop_source stop;
+  running send(as_sender([&] { return ends.left.async_send({}); }), stop.get_token());
+  send.start();
+  std::thread requester = later([&] { stop.request_stop(); });
+  while (!send.seen.is_done()) {
+    REQUIRE(must(ends.left.wait(patience)) == wait_end::completions);
+    ends.left.poll();
+  }
+  requester.join();
+  CHECK(send.seen.stops == 1);
+}
+
 TEST_CASE("a stop request by another thread wakes a wait for a hub") {
   const testbed bed;
   const wait_mode mode = GENERATE(wait_mode::spin(), wait_mode::sleep());

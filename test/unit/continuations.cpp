@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "../catch.hpp"
+#include "../stopping.hpp"
 #include <verbspp/channel/detail/continuations.hpp>
 
 #include <chrono>
@@ -25,6 +26,13 @@ struct probe : condition {
   int calls = 0;
 };
 
+int wakes = 0;
+/// A sleep that counts in `wakes` how often it was woken.
+stoppable_sleep counted_wakes() {
+  wakes = 0;
+  return {.wake = [](stoppable_sleep& /*self*/) noexcept { ++wakes; }};
+}
+
 /// Returns a function that returns the number.
 auto below(std::uint64_t number) {
   return [number]() noexcept { return number; };
@@ -33,7 +41,8 @@ auto below(std::uint64_t number) {
 }  // namespace
 
 TEST_CASE("continuations of requests are due in the order of their requests") {
-  continuations waiting;
+  stoppable_sleep asleep = counted_wakes();
+  continuations waiting(asleep);
   probe first;
   probe second;
   probe third;
@@ -52,7 +61,8 @@ TEST_CASE("continuations of requests are due in the order of their requests") {
 }
 
 TEST_CASE("continuations of sends and those of receives are independent of each other") {
-  continuations waiting;
+  stoppable_sleep asleep = counted_wakes();
+  continuations waiting(asleep);
   probe send;
   probe receive;
   waiting.add_send(send, 3, default_limit);
@@ -63,7 +73,8 @@ TEST_CASE("continuations of sends and those of receives are independent of each 
 }
 
 TEST_CASE("a continuation that is cancelled, destroyed or added again waits at most once") {
-  continuations waiting;
+  stoppable_sleep asleep = counted_wakes();
+  continuations waiting(asleep);
   probe moved;
   auto gone = std::make_unique<probe>();
   waiting.add_send(moved, 1, default_limit);
@@ -78,7 +89,8 @@ TEST_CASE("a continuation that is cancelled, destroyed or added again waits at m
 }
 
 TEST_CASE("continuations whose conditions are met are due before those of requests") {
-  continuations waiting;
+  stoppable_sleep asleep = counted_wakes();
+  continuations waiting(asleep);
   probe request;
   probe met;
   probe unmet;
@@ -93,7 +105,8 @@ TEST_CASE("continuations whose conditions are met are due before those of reques
 }
 
 TEST_CASE("a condition that may be met without a wakeup is checked again within a millisecond") {
-  continuations waiting;
+  stoppable_sleep asleep = counted_wakes();
+  continuations waiting(asleep);
   probe unmet;
   waiting.add_condition(unmet, default_limit);
   CHECK(waiting.take_due(below(0), below(0)) == nullptr);
@@ -106,7 +119,8 @@ TEST_CASE("a condition that may be met without a wakeup is checked again within 
 }
 
 TEST_CASE("a continuation expires at its own limit or at the default limit") {
-  continuations waiting;
+  stoppable_sleep asleep = counted_wakes();
+  continuations waiting(asleep);
   probe own;
   probe usual;
   const auto now = clock_type::now();
@@ -136,7 +150,8 @@ TEST_CASE("a continuation expires at its own limit or at the default limit") {
 }
 
 TEST_CASE("all continuations whose limits have expired are returned") {
-  continuations waiting;
+  stoppable_sleep asleep = counted_wakes();
+  continuations waiting(asleep);
   std::vector<std::unique_ptr<probe>> all;
   const auto now = clock_type::now();
   for (int i = 0; i < 4; ++i) {
@@ -155,7 +170,8 @@ TEST_CASE("all continuations whose limits have expired are returned") {
 }
 
 TEST_CASE("conditions of an object that is destroyed lose their reference to it") {
-  continuations waiting;
+  stoppable_sleep asleep = counted_wakes();
+  continuations waiting(asleep);
   int subject = 0;
   int other = 0;
   const auto never = [](condition&) noexcept { return condition::state::unmet; };
@@ -172,4 +188,58 @@ TEST_CASE("conditions of an object that is destroyed lose their reference to it"
   CHECK(of_other.subject() == &other);
   of_subject.cancel();
   of_other.cancel();
+}
+
+TEST_CASE("a continuation keeps a callback registered only while it waits") {
+  stoppable_sleep asleep = counted_wakes();
+  continuations waiting(asleep);
+  verbspp::test::counting_source stop;
+  const auto wait = [&](probe& one, std::uint64_t number) {
+    one.set_limit(stop.get_token());
+    waiting.add_send(one, number, default_limit);
+  };
+  {
+    probe taken;
+    probe cancelled;
+    probe destroyed;
+    wait(taken, 1);
+    wait(cancelled, 2);
+    wait(destroyed, 3);
+    CHECK(stop.callbacks() == 3);
+    CHECK(waiting.alarm() == clock_type::time_point::max());
+    CHECK(waiting.take_due(below(2), below(0)) == &taken);
+    CHECK(stop.callbacks() == 2);
+    cancelled.cancel();
+    CHECK(stop.callbacks() == 1);
+    // Another wait of the same continuation has a callback of its own.
+    waiting.add_receive(destroyed, 1, default_limit);
+    CHECK(stop.callbacks() == 1);
+  }
+  CHECK(stop.callbacks() == 0);
+  CHECK(stop.begun() == 4);
+  stop.request_stop();
+  CHECK(wakes == 0);
+}
+
+TEST_CASE("a stop request wakes the thread that polls and makes a continuation expire") {
+  stoppable_sleep asleep = counted_wakes();
+  continuations waiting(asleep);
+  verbspp::test::counting_source stop;
+  probe stopped;
+  probe other;
+  stopped.set_limit(stop.get_token());
+  other.set_limit(wait_limit::forever());
+  waiting.add_send(other, 1, default_limit);
+  waiting.add_send(stopped, 2, default_limit);
+  stop.request_stop();
+  CHECK(wakes == 1);
+  waiting.note_stop();
+  CHECK(waiting.has_stop());
+  CHECK(waiting.alarm() == clock_type::time_point::min());
+  const auto now = clock_type::now();
+  CHECK(waiting.take_expired(now, default_limit) == &stopped);
+  CHECK_FALSE(waiting.has_stop());
+  CHECK(waiting.alarm() == clock_type::time_point::max());
+  static_cast<void>(waiting.take_any());
+  static_cast<void>(waiting.take_any());
 }

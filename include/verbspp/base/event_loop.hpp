@@ -4,7 +4,7 @@
 #include <verbspp/base/detail/because.hpp>
 #include <verbspp/base/detail/list_links.hpp>
 #include <verbspp/base/detail/owned.hpp>
-#include <verbspp/base/detail/stop_callback.hpp>
+#include <verbspp/base/detail/stoppable_limit.hpp>
 #include <verbspp/base/error.hpp>
 #include <verbspp/base/event_source.hpp>
 #include <verbspp/base/result.hpp>
@@ -73,7 +73,7 @@ class waiting_source : list_links {
   /// \param source must not be moved or destroyed during the wait
   void start(event_loop& loop, void* source, std::coroutine_handle<> waiting) noexcept;
   [[nodiscard]] const std::optional<error>& failure() const noexcept { return failure_; }
-  [[nodiscard]] const wait_limit& limit() const noexcept { return limit_; }
+  [[nodiscard]] const wait_limit& limit() const noexcept { return limit_.until(); }
 
  private:
   friend event_loop;
@@ -83,11 +83,9 @@ class waiting_source : list_links {
 
   look_function look_;
   const source_operations& operations_;
-  wait_limit limit_;
+  stoppable_limit limit_;  ///< active while this is an element of a list
   void* source_ = nullptr;
   std::coroutine_handle<> waiting_{};
-  /// Active while this is an element of a list, if a stop request can wake the loop.
-  stop_registration stopping_{};
   std::optional<error> failure_{};  ///< the error that `request_notification` returned
   bool is_due_ = false;
 };
@@ -258,24 +256,13 @@ class event_loop {
   [[nodiscard]] static detail::waiting_source& of(detail::list_links* links) noexcept {
     return static_cast<detail::waiting_source&>(*links);
   }
-  /// The eventfd with which stop requests wake the loop.
-  struct stop_signal : detail::stoppable_sleep {
-    stop_signal() noexcept;
-    stop_signal(const stop_signal&) = delete;
-    stop_signal& operator=(const stop_signal&) = delete;
-    ~stop_signal();
-    int descriptor = -1;  ///< -1 before the first wait with a stop token
-  };
-
-  /// Lets a stop request wake the loop, unless the token has to be polled.
-  void watch(const wait_limit& limit, detail::stop_registration& by) noexcept;
   [[nodiscard]] result<bool> run_until(const wait_limit& limit) noexcept;
   [[nodiscard]] result<void> sleep(std::size_t count, const wait_limit& limit) noexcept;
   [[nodiscard]] result<void> make_room() noexcept;
   void take_due() noexcept;
   bool resume_due() noexcept;
 
-  stop_signal signal_{};
+  detail::stop_signal signal_{};  ///< stop requests wake the loop with it
   detail::list_links waiting_{&waiting_, &waiting_};
   detail::list_links due_{&due_, &due_};  ///< used by `run_once` only
   detail::owned<pollfd[]>

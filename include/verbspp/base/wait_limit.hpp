@@ -29,24 +29,10 @@ struct stop_token_operations {
   bool (*stop_requested)(const void* token) noexcept;
   void (*copy)(void* to, const void* token) noexcept;
   void (*destroy)(void* token) noexcept;
-  /// Sleeps while a callback that wakes the thread is registered. The pointer is null for a token
-  /// without callbacks.
-  void (*sleep)(const void* token, stoppable_sleep& asleep) noexcept;
   /// Begins a registration. The pointer is null for a token without callbacks.
   void (*watch)(const void* token, stop_registration& by, stoppable_sleep& asleep) noexcept;
 };
 
-template <class Token>
-void sleep_with_callback(const void* token, stoppable_sleep& asleep) noexcept {
-  [[maybe_unused]] const typename callback_of_token<Token>::type registered(
-      *std::launder(static_cast<const Token*>(token)), wake_sleeper(asleep));
-  asleep.sleep(asleep);
-}
-template <class Token>
-inline constexpr decltype(stop_token_operations::sleep) sleep_of_stop_token = nullptr;
-template <TokenWithCallbacks Token>
-inline constexpr decltype(stop_token_operations::sleep) sleep_of_stop_token<Token> =
-    &sleep_with_callback<Token>;
 template <class Token>
 inline constexpr decltype(stop_token_operations::watch) watch_of_stop_token = nullptr;
 template <TokenWithCallbacks Token>
@@ -65,7 +51,6 @@ inline constexpr stop_token_operations operations_of_stop_token = {
           ::new (to) Token(*std::launder(static_cast<const Token*>(token)));
         },
     .destroy = [](void* token) noexcept { std::launder(static_cast<Token*>(token))->~Token(); },
-    .sleep = sleep_of_stop_token<Token>,
     .watch = watch_of_stop_token<Token>,
 };
 
@@ -88,13 +73,13 @@ inline constexpr stop_token_operations operations_of_stop_token = {
 /// A sleeping wait ends at its deadline, or at a stop request. The request wakes the thread at once
 /// if the token has callbacks: `std::stop_token`, and each type with a `callback_type<Function>`,
 /// which the tokens of sender environments have. The callback is registered only while the thread
-/// sleeps, or while the coroutine waits in an `event_loop`. If the thread sleeps on file
-/// descriptors, the callback writes to an eventfd. The thread opens it at its first such sleep, and
-/// closes it when it exits; an `event_loop` has an eventfd of its own. A token that has only
-/// `stop_requested()` is polled, and the wait ends within 20 ms of the request. A token is also
-/// polled if constructing its callback may throw an exception, if the process has no file
-/// descriptor left for the eventfd, or if a coroutine waits in an `event_loop` and the callback is
-/// larger than eight pointers.
+/// sleeps, while a coroutine or continuation waits, or as long as a session exists whose descriptor
+/// an event loop uses. If the thread sleeps on file descriptors, the callback writes to an eventfd.
+/// The thread opens it at its first such sleep, and closes it when it exits; an `event_loop` and a
+/// session have an eventfd of their own. A token that has only `stop_requested()` is polled, and
+/// the wait ends within 20 ms of the request. A token is also polled if constructing its callback
+/// may throw an exception, if the callback is larger than eight pointers, or if the process has no
+/// file descriptor left for the eventfd.
 ///
 /// A duration begins when the limit is constructed from it. The limit stores the token by value.
 /// The token's type must have a `stop_requested()`, a size of at most two pointers, and the
@@ -180,14 +165,10 @@ class wait_limit {
   /// `at`.
   [[nodiscard]] wait_limit no_later_than(time_point at) const noexcept;
 
-  /// Used by the library only: true if a stop request wakes a thread in `sleep`.
+  /// Used by the library only: true if a stop request can wake a sleeping thread.
   [[nodiscard]] constexpr bool has_callbacks() const noexcept {
-    return stop_ != nullptr && stop_->sleep != nullptr;
+    return stop_ != nullptr && stop_->watch != nullptr;
   }
-  /// Used by the library only: registers a callback, and calls `asleep.sleep`. A stop request then
-  /// wakes the thread.
-  /// \pre `has_callbacks()`
-  void sleep(detail::stoppable_sleep& asleep) const noexcept { stop_->sleep(token_, asleep); }
   /// Used by the library only: registers a callback until the registration ends. A stop request
   /// then calls `asleep.wake`.
   /// \pre `has_callbacks()`

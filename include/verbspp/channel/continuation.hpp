@@ -4,6 +4,7 @@
 #include <verbspp/base/config.hpp>
 #include <verbspp/base/detail/chrono.hpp>
 #include <verbspp/base/detail/list_links.hpp>
+#include <verbspp/base/detail/stoppable_limit.hpp>
 #include <verbspp/base/wait_limit.hpp>
 
 #include <cassert>
@@ -50,28 +51,40 @@ class continuation : detail::list_links {
   using function = void (*)(continuation& self) noexcept;
 
   explicit continuation(function called) noexcept : call_(called) {}
-  continuation(function called, const wait_limit& until) noexcept : call_(called), limit_(until) {}
+  continuation(function called, const wait_limit& until) noexcept
+      : call_(called), limit_(std::in_place, until) {}
   continuation(const continuation&) = delete;
   continuation& operator=(const continuation&) = delete;
-  ~continuation() { cancel(); }
+  ~continuation() { unlink(); }
 
   /// True after `pending::then` has accepted the continuation, until it is called or cancelled.
   [[nodiscard]] bool is_waiting() const noexcept { return is_linked(); }
   /// Prevents the call. A no-op if the continuation is not waiting.
-  VERBSPP_DATA_PATH void cancel() noexcept { unlink(); }
+  VERBSPP_DATA_PATH void cancel() noexcept { static_cast<void>(taken()); }
 
+  /// Used by the library only: removes the continuation from its list. The return value spares the
+  /// caller a register.
+  VERBSPP_DATA_PATH continuation& taken() noexcept {
+    unlink();
+    return limit_ ? end_limit() : *this;
+  }
   /// Used by the library only.
   void call() noexcept { call_(*this); }
   /// Used by the library only: true if a limit was set, or if the channel's default limit has
   /// begun.
   [[nodiscard]] VERBSPP_DATA_PATH bool has_limit() const noexcept { return limit_.has_value(); }
   /// \pre `has_limit()`
-  [[nodiscard]] const wait_limit& limit() const noexcept { return *limit_; }
+  [[nodiscard]] const wait_limit& limit() const noexcept { return limit_->until(); }
+  /// Used by the library only: while the continuation waits, a stop request calls `polls.wake`.
+  /// \pre `has_limit()`
+  void wake_by_stop(detail::stoppable_sleep& polls) noexcept { limit_->begin(polls); }
+  /// The time at which the limit has to be checked. \pre `has_limit()`
+  [[nodiscard]] wait_limit::time_point alarm() const noexcept { return limit_->alarm(); }
   /// Used by the library only: true if the limit is the channel's default limit.
   [[nodiscard]] bool is_default() const noexcept { return is_default_; }
-  void set_limit(const wait_limit& until) noexcept { limit_ = until; }
+  void set_limit(const wait_limit& until) noexcept { limit_.emplace(until); }
   void begin_default(wait_limit::time_point end) noexcept {
-    limit_ = end;
+    limit_.emplace(end);
     is_default_ = true;
   }
   /// Used by the library only: true if the limit was reached before the request finished.
@@ -84,15 +97,20 @@ class continuation : detail::list_links {
   VERBSPP_DATA_PATH void begin(std::uint64_t key) noexcept {
     key_ = key;
     has_expired_ = false;
-    if (is_default_) [[unlikely]] {
-      limit_.reset();
-      is_default_ = false;
+    if (limit_) [[unlikely]] {
+      limit_->end();
+      if (std::exchange(is_default_, false)) limit_.reset();
     }
   }
 
+  [[gnu::cold, gnu::noinline]] continuation& end_limit() noexcept {
+    limit_->end();
+    return *this;
+  }
+
   function call_;
-  std::uint64_t key_ = 0;  ///< the list is sorted by this
-  std::optional<wait_limit> limit_{};
+  std::uint64_t key_ = 0;                           ///< the list is sorted by this
+  std::optional<detail::stoppable_limit> limit_{};  ///< active while the continuation waits
   bool is_default_ = false;
   bool has_expired_ = false;
 };
@@ -119,7 +137,7 @@ class continuation_list {
   /// Adds a continuation behind all others whose keys are not higher. Usually that is the end of
   /// the list.
   VERBSPP_DATA_PATH void add(continuation& one, std::uint64_t key) noexcept {
-    one.cancel();
+    one.unlink();
     one.begin(key);
     list_links* before = head_.previous;
     while (before != &head_ && of(before).key_ > key) [[unlikely]]

@@ -238,9 +238,8 @@ class call_sender {
 /// A stop may be requested on any thread. It ends only the wait: the channel stays connected, a
 /// request that was posted continues, and its memory is released when the device no longer uses it
 /// (see `async_operations`). A stop request wakes a loop that sleeps on the descriptor of the
-/// channel or its hub, or in `channel_hub::wait`. It does not wake a thread that sleeps in
-/// `channel::wait`; the stopped operation then completes at the first `poll` after that wait. If
-/// the token has no callbacks, a stop request is detected in `start` only.
+/// channel or its hub, and a thread that sleeps in `channel_hub::wait` or `channel::wait`. If the
+/// token has no callbacks, a stop request is detected in `start` only.
 ///
 /// The operation state keeps the function, with all that it has captured, until it is destroyed.
 /// The function makes the call in `start`, so the call's arguments may be temporaries. The

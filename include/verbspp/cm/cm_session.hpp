@@ -99,13 +99,14 @@ class cm_session {
   }
 
   /// The descriptor for epoll and poll, which is readable when an event for the connection is
-  /// available.
+  /// available, or a stop was requested.
   [[nodiscard]] int file_descriptor() const noexcept { return handshake_.file_descriptor(); }
   /// True if `advance` can proceed before the descriptor is readable, for instance when this end
   /// has just started to accept. This call changes nothing.
   [[nodiscard]] result<bool> request_notification() noexcept { return handshake_.has_work(); }
-  /// The latest time to call `advance`, even if the descriptor is not readable. With a stop token,
-  /// it is at most 10 ms from now, because `advance` polls the token.
+  /// The latest time to call `advance`, even if the descriptor is not readable. If `advance` has to
+  /// poll a stop token, it is at most 10 ms from now. That is so if `file_descriptor` was not
+  /// called, or a stop request cannot make the descriptor readable (see `wait_limit`).
   [[nodiscard]] wait_limit::time_point deadline() const noexcept { return handshake_.deadline(); }
   /// The peer's rejection, or nothing if the peer has not rejected the request.
   [[nodiscard]] const std::optional<cm_rejection>& rejection() const noexcept {

@@ -142,7 +142,8 @@ concept ExchangeEnd =
 ///     for (;;) {
 ///       VERBSPP_TRY(is_done, session.advance());
 ///       if (is_done) break;
-///       ... wait until socket is ready for session.events(), or session.deadline() has passed
+///       ... wait until session.file_descriptor() is ready for session.events(), or
+///           session.deadline() has passed
 ///     }
 ///     auto met = std::move(session).finish();
 ///
@@ -265,12 +266,13 @@ class exchange_session {
     if (core_) core_->refuse(why);
   }
 
-  /// The descriptor of the socket; -1 if the session is empty.
+  /// The descriptor for epoll and poll: the socket or, with a stop token, a descriptor that a stop
+  /// request also makes readable; -1 if the session is empty.
   [[nodiscard]] int file_descriptor() const noexcept {
-    return core_ ? core_->file_descriptor() : -1;
+    return core_ ? core_->loop_descriptor() : -1;
   }
-  /// The socket events to wait for: POLLIN, POLLOUT or both; 0 if the session is empty.
-  [[nodiscard]] short events() const noexcept { return core_ ? core_->events() : short{0}; }
+  /// The events of that descriptor to wait for: POLLIN, POLLOUT or both; 0 if the session is empty.
+  [[nodiscard]] short events() const noexcept { return core_ ? core_->loop_events() : short{0}; }
   /// Always returns false, because the descriptor needs no notification request (see
   /// `EventSource`).
   /// \errors `invalid_input` if the session is empty
@@ -278,8 +280,9 @@ class exchange_session {
     if (!core_) return empty();
     return false;
   }
-  /// The latest time to call `advance`, even if the socket is not ready. With a stop token, it is
-  /// at most 10 ms from now, because `advance` polls the token.
+  /// The latest time to call `advance`, even if the descriptor is not ready. If `advance` has to
+  /// poll a stop token, it is at most 10 ms from now. That is so if `file_descriptor` was not
+  /// called, or a stop request cannot make the descriptor readable (see `wait_limit`).
   [[nodiscard]] wait_limit::time_point deadline() const noexcept {
     return core_ ? core_->deadline() : (wait_limit::time_point::max)();
   }

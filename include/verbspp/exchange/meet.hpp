@@ -77,7 +77,7 @@ class meeting_session {
       running_.emplace(session::continued(search_->take_exchange(), std::move(prepared_)));
     }
     VERBSPP_TRY(is_done, running_->advance());
-    if (!is_done) search_->watch(running_->events(), running_->deadline());
+    if (!is_done) search_->watch(running_->events());
     return is_done;
   }
   /// Returns the result of the meeting, once `advance` has returned true.

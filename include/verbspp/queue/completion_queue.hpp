@@ -70,6 +70,7 @@ struct watched_descriptor {
 struct also_watched {
   watched_descriptor descriptor{};
   watched_descriptor another{};
+  int signal = -1;  ///< an eventfd that ends the sleep as a completion does; negative for none
   const async_listener* listener = nullptr;  ///< null for none; it must be listening
 };
 

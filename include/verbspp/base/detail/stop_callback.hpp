@@ -25,13 +25,10 @@ _GLIBCXX_END_NAMESPACE_VERSION
 
 namespace verbspp::detail {
 
-/// A thread's sleep, which a stop request can end.
+/// The sleep of a thread or an event loop, which a stop request can end.
 struct stoppable_sleep {
-  /// Puts the thread to sleep. The callback is registered during this call, so a stop request calls
-  /// `wake`.
-  void (*sleep)(stoppable_sleep& self) noexcept;
-  /// Wakes the thread. Each registered callback calls this at most once, on any thread, and
-  /// possibly before the thread sleeps or after it has woken up.
+  /// Wakes the sleeper. Each registered callback calls this at most once, on any thread, and
+  /// possibly before it sleeps or after it has woken up.
   void (*wake)(stoppable_sleep& self) noexcept;
 };
 
@@ -60,12 +57,18 @@ struct callback_of_token<std::stop_token> {
 };
 #endif
 
-/// A token type with callbacks whose registration cannot throw an exception.
+/// The maximum size of a callback that can be registered.
+inline constexpr std::size_t largest_callback = 8 * sizeof(void*);
+
+/// A token type with callbacks whose registration cannot throw an exception, and which are small
+/// enough to be stored.
 template <class Token>
 concept TokenWithCallbacks =
     requires { typename callback_of_token<Token>::type; } &&
     std::is_nothrow_constructible_v<typename callback_of_token<Token>::type, const Token&,
-                                    wake_sleeper>;
+                                    wake_sleeper> &&
+    sizeof(typename callback_of_token<Token>::type) <= largest_callback &&
+    alignof(typename callback_of_token<Token>::type) <= alignof(void*);
 
 /// Keeps a callback registered with a token of any type, without an allocation.
 class stop_registration {
@@ -76,16 +79,14 @@ class stop_registration {
   ~stop_registration() { end(); }
 
   [[nodiscard]] bool is_active() const noexcept { return destroy_ != nullptr; }
-  /// Registers a callback that calls `asleep.wake`. Does nothing if the callback is too large.
+  /// Registers a callback that calls `asleep.wake`.
   template <TokenWithCallbacks Token>
   void begin(const Token& token, stoppable_sleep& asleep) noexcept {
     using callback = typename callback_of_token<Token>::type;
-    if constexpr (sizeof(callback) <= sizeof place_ && alignof(callback) <= alignof(void*)) {
-      ::new (static_cast<void*>(place_)) callback(token, wake_sleeper(asleep));
-      destroy_ = [](void* place) noexcept {
-        std::launder(static_cast<callback*>(place))->~callback();
-      };
-    }
+    ::new (static_cast<void*>(place_)) callback(token, wake_sleeper(asleep));
+    destroy_ = [](void* place) noexcept {
+      std::launder(static_cast<callback*>(place))->~callback();
+    };
   }
   /// Removes the callback. If it runs on another thread, waits until it has returned.
   void end() noexcept {
@@ -94,7 +95,7 @@ class stop_registration {
 
  private:
   void (*destroy_)(void* place) noexcept = nullptr;
-  alignas(void*) std::byte place_[8 * sizeof(void*)];
+  alignas(void*) std::byte place_[largest_callback];
 };
 
 }  // namespace verbspp::detail

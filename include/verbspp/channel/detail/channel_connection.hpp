@@ -152,8 +152,14 @@ class channel_connection {
   }
   /// Waits in the configured mode until `look` returns `sight::enough`, or another event ends the
   /// wait.
+  /// \param signal an eventfd that makes the wait call `look`; negative for none
   [[nodiscard]] result<wait_end> wait(const looking& look, const wait_limit& until,
-                                      const watched_descriptor& another = {}) noexcept;
+                                      const watched_descriptor& another = {},
+                                      int signal = -1) noexcept;
+  /// Returns the eventfd that `wake` makes readable from now on, and makes it unreadable; -1 if the
+  /// channel only spins.
+  /// \errors `resource_exhausted`
+  [[nodiscard]] result<int> ready_signal() noexcept;
   /// Sets the descriptor whose events end waits and break the connection.
   void watch(const watched_descriptor& watched) noexcept;
   [[nodiscard]] const watched_descriptor& watched() const noexcept { return watched_; }
@@ -171,8 +177,9 @@ class channel_connection {
   /// Reads the pending events, and requests an event for the next completion.
   /// \errors `not_supported` if the channel only spins, or belongs to a hub; `resource_exhausted`
   [[nodiscard]] result<void> ask_to_be_woken() noexcept;
-  /// Makes the descriptor readable, if there is one. Any thread may call this.
-  void wake_loop() const noexcept;
+  /// Wakes the event loop that sleeps on the descriptor, and the thread that sleeps on the eventfd
+  /// of `ready_signal`. Any thread may call this.
+  void wake() const noexcept;
   /// Reads the events that have made the descriptor readable. \pre `has_loop`
   void take_loop_events() noexcept;
   /// The event that ends the connection. Empty if the event loop has read no such event, or if
@@ -204,6 +211,7 @@ class channel_connection {
 
   loop_events* loop_ = nullptr;  ///< owned; null until the program uses an event loop
   int loop_signal_ = -1;         ///< wakes that loop; accessed atomically
+  int wait_signal_ = -1;         ///< wakes a waiting thread; owned; accessed atomically
   async_listener listener_;      ///< for failures of the device
   watched_descriptor watched_{};
   std::chrono::steady_clock::time_point watched_ends_at_ =

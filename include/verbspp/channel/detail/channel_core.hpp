@@ -366,8 +366,9 @@ class channel_core {
   /// `expect_call` has been undone by a `stop_expecting`.
   void expect_call() noexcept;
   void stop_expecting() noexcept;
-  /// Makes the next `poll` execute this call, and wakes the event loop that polls the channel or
-  /// its hub. Any thread may call this. \pre an operation on the channel's thread expects the call
+  /// Makes the next `poll` execute this call, and wakes the thread or event loop that waits for the
+  /// channel or its hub. Any thread may call this. \pre an operation on the channel's thread
+  /// expects the call
   void hand_over(continuation& call) noexcept;
   /// Withdraws the call, unless it was already made.
   void withdraw(continuation& call) noexcept { handed_.withdraw(call); }
@@ -596,6 +597,9 @@ class channel_core {
   [[nodiscard]] bool call_continuations() noexcept;
   [[gnu::cold, gnu::noinline]] void call_late_continuations() noexcept;
   void make_handed_calls() noexcept;
+  /// Wakes the thread or event loop that waits for the channel or its hub. Any thread may call
+  /// this.
+  void wake() const noexcept;
   /// Asks the hub to report the channel when the earliest limit of the channel's continuations is
   /// reached.
   void pass_alarm() noexcept;
@@ -668,7 +672,13 @@ class channel_core {
   unsigned users_ = 0;                   ///< threads inside the channel's functions, for assertions
   std::uint64_t known_ = 0;  ///< the number of completed requests that waits have reported
   open_scopes scopes_{};
-  continuations continuations_{};
+  /// Notes and wakes up for a stop request for one of the continuations.
+  struct stop_wake : stoppable_sleep {
+    explicit stop_wake(channel_core& of) noexcept;
+    channel_core& core;
+  };
+  stop_wake stop_wake_{*this};
+  continuations continuations_{stop_wake_};
   std::uint32_t delayed_ = 0;  ///< awaited requests that are queued until a work queue has room
   handed_calls handed_{};
   condition has_handed_;          ///< is waiting while a call is expected

@@ -44,6 +44,8 @@ class continuations {
  public:
   using time_point = wait_limit::time_point;
 
+  /// \param polls is woken when a stop is requested for a continuation
+  explicit continuations(stoppable_sleep& polls) noexcept : polls_(polls) {}
   [[nodiscard]] VERBSPP_DATA_PATH bool is_empty() const noexcept {
     return sends_.is_empty() && receives_.is_empty() && conditions_.is_empty();
   }
@@ -69,6 +71,13 @@ class continuations {
   /// Makes the conditions that depend on `subject` due, because `subject` is being destroyed.
   void end_subject(const void* subject) noexcept;
 
+  /// Makes the alarm due, because a stop was requested. Any thread may call this.
+  void note_stop() noexcept { __atomic_store_n(&has_stop_, true, __ATOMIC_SEQ_CST); }
+  /// True if a stop was requested, and `take_expired` has not been called since.
+  [[nodiscard]] bool has_stop() const noexcept {
+    return !is_empty() && __atomic_load_n(&has_stop_, __ATOMIC_SEQ_CST);
+  }
+
   /// Removes and returns the next continuation to call; null if none is due.
   /// \param sends, receives return the numbers below which all requests have finished
   template <class Sends, class Receives>
@@ -85,6 +94,7 @@ class continuations {
 
   /// The time at which `take_expired` has to be called next.
   [[nodiscard]] time_point alarm() const noexcept {
+    if (has_stop()) return (time_point::min)();
     return is_empty() ? (time_point::max)() : alarm_;
   }
   /// Returns a continuation whose limit has been reached, and removes it if it is a condition; null
@@ -104,16 +114,18 @@ class continuations {
   [[nodiscard]] VERBSPP_DATA_PATH static continuation* take_first(
       continuation_list& list) noexcept {
     continuation& first = list.first();
-    first.cancel();
-    return &first;
+    if (!first.is_waiting()) __builtin_unreachable();
+    return &first.taken();
   }
   [[nodiscard]] continuation* take_met() noexcept;
-  void set_alarm(const continuation& one, std::chrono::nanoseconds usual_limit) noexcept;
+  void set_alarm(continuation& one, std::chrono::nanoseconds usual_limit) noexcept;
 
   continuation_list sends_{};
   continuation_list receives_{};
   continuation_list conditions_{};
   time_point alarm_ = (time_point::max)();
+  stoppable_sleep& polls_;
+  bool has_stop_ = false;  ///< accessed atomically
 };
 
 }  // namespace verbspp::detail

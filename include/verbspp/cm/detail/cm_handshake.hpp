@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <verbspp/base/detail/stoppable_limit.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/base/wait_limit.hpp>
 #include <verbspp/channel/channel.hpp>
@@ -13,6 +14,7 @@
 #include <verbspp/qp/queue_pair.hpp>
 
 #include <infiniband/verbs.h>
+#include <poll.h>
 
 #include <cstdint>
 #include <optional>
@@ -63,12 +65,16 @@ class cm_handshake {
   /// Waits until an event is available, or the limit is reached.
   [[nodiscard]] result<void> wait() noexcept;
 
-  [[nodiscard]] int file_descriptor() const noexcept { return id_.file_descriptor(); }
+  [[nodiscard]] int file_descriptor() const noexcept {
+    return descriptor_.get(id_.file_descriptor(), POLLIN, limit_);
+  }
   /// True if `advance` can proceed before an event arrives.
   [[nodiscard]] bool has_work() const noexcept {
     return state_ != state::asked && state_ != state::answered;
   }
-  [[nodiscard]] wait_limit::time_point deadline() const noexcept { return limit_.sleep_until(); }
+  [[nodiscard]] wait_limit::time_point deadline() const noexcept {
+    return descriptor_.alarm(limit_);
+  }
   [[nodiscard]] const std::optional<cm_rejection>& rejection() const noexcept { return rejection_; }
   /// The private data that the peer sent when it accepted the request.
   [[nodiscard]] const cm_acceptance_data& theirs() const noexcept { return theirs_; }
@@ -94,6 +100,7 @@ class cm_handshake {
 
   cm_identifier id_;
   wait_limit limit_;
+  mutable session_descriptor descriptor_{};  ///< created when it is first needed
   cm_parameters parameters_;
   cm_acceptance_data theirs_{};
   std::optional<cm_rejection> rejection_{};

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <verbspp/base/detail/stoppable_limit.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/base/wait_limit.hpp>
 #include <verbspp/cm/cm_address.hpp>
 #include <verbspp/cm/cm_options.hpp>
 #include <verbspp/cm/detail/cm_identifier.hpp>
+
+#include <poll.h>
 
 #include <cstdint>
 #include <optional>
@@ -24,8 +27,12 @@ class cm_resolution {
   [[nodiscard]] result<cm_identifier> finish() noexcept;
   /// Waits and calls `advance` until the route is resolved, and then calls `finish`.
   [[nodiscard]] result<cm_identifier> run() noexcept;
-  [[nodiscard]] int file_descriptor() const noexcept { return id_.file_descriptor(); }
-  [[nodiscard]] wait_limit::time_point deadline() const noexcept { return limit_.sleep_until(); }
+  [[nodiscard]] int file_descriptor() const noexcept {
+    return descriptor_.get(id_.file_descriptor(), POLLIN, limit_);
+  }
+  [[nodiscard]] wait_limit::time_point deadline() const noexcept {
+    return descriptor_.alarm(limit_);
+  }
 
  private:
   enum class state : std::uint8_t { address, route, done };
@@ -35,6 +42,7 @@ class cm_resolution {
 
   cm_identifier id_;
   wait_limit limit_;
+  mutable session_descriptor descriptor_{};  ///< created when it is first needed
   std::optional<error> failed_{};
   state state_ = state::address;
 };

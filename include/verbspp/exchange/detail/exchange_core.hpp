@@ -2,6 +2,7 @@
 #pragma once
 
 #include <verbspp/base/detail/owned.hpp>
+#include <verbspp/base/detail/stoppable_limit.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/base/wait_limit.hpp>
 #include <verbspp/channel/detail/tied_socket.hpp>
@@ -88,7 +89,14 @@ class exchange_core {
 
   [[nodiscard]] int file_descriptor() const noexcept { return file_descriptor_; }
   [[nodiscard]] short events() const noexcept;
-  [[nodiscard]] wait_limit::time_point deadline() const noexcept { return limit_.sleep_until(); }
+  /// The descriptor and the events that an event loop waits for.
+  [[nodiscard]] int loop_descriptor() noexcept {
+    return descriptor_.get(file_descriptor_, events(), limit_);
+  }
+  [[nodiscard]] short loop_events() const noexcept;
+  [[nodiscard]] wait_limit::time_point deadline() const noexcept {
+    return descriptor_.alarm(limit_);
+  }
   /// Waits until the socket is ready for `events`, or the limit is reached.
   [[nodiscard]] result<void> wait() noexcept;
 
@@ -140,6 +148,7 @@ class exchange_core {
   bool lets_choose_ = false;  ///< the peer chooses the connection
   bool has_offer_ = false;    ///< the peer's offer arrived before this side sent its own
   wait_limit limit_;
+  session_descriptor descriptor_{};
   std::array<std::byte, 32> nonce_{};
   endpoint local_{};
   endpoint remote_{};

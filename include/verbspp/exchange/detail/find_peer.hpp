@@ -49,9 +49,9 @@ class peer_search {
   /// The descriptor, which is readable when `advance` has work to do, for instance because the
   /// limit was reached.
   [[nodiscard]] virtual int file_descriptor() const noexcept = 0;
-  /// Selects the socket events and the time that make `file_descriptor` readable after
-  /// `take_exchange` has been called.
-  virtual void watch(short events, wait_limit::time_point deadline) noexcept = 0;
+  /// Selects the socket events that make `file_descriptor` readable after `take_exchange` has been
+  /// called. The limit makes it readable, too.
+  virtual void watch(short events) noexcept = 0;
   [[nodiscard]] virtual result<void> wait() noexcept = 0;
 
  protected:
