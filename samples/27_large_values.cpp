@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
 /// A key-value store with values of 1 byte to 64 MiB. A call lends the service the memory of the
-/// value, which the service reads or writes by RDMA. If a client ends during a call, the other
+/// value. The bytes of small values are sent with the messages of the call; larger values are read
+/// or written by RDMA. The program is the same for both. If a client ends during a call, the other
 /// clients are not affected.
 ///
 /// The clients are processes. One stores values without end, until it is killed.
@@ -137,6 +138,9 @@ result<void> check(std::string_view device_name, const std::string& port) {
   std::vector<std::byte> small(8);
   VERBSPP_TRY(needed, calls.call<get>(4096, small, patience));
   if (needed != 4096) return error(error_kind::mismatch, "store", "the size is wrong");
+  const caller_statistics counted = calls.statistics();
+  std::cout << "lent: " << counted.lent_bytes << " bytes, of which " << counted.sent_bytes
+            << " were sent in messages\n";
   return success();
 }
 

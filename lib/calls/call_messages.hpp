@@ -27,6 +27,10 @@ namespace verbspp::detail {
 /// it knows the options of the other end. A list with one method always fits.
 inline constexpr std::size_t largest_comparison = 128;
 
+/// The answer to a list of methods: the largest request that the service accepts, and the largest
+/// lent memory whose bytes may be sent, in bytes.
+using largest_sizes = std::array<std::uint32_t, 2>;
+
 /// Checks the size of messages that a program has chosen.
 /// \errors `invalid_input` if it is below `largest_comparison` or too large
 [[nodiscard]] inline result<void> check_message_size(const char* operation,

@@ -23,7 +23,7 @@ constexpr const char* starting = "caller::start";
 constexpr method_description comparison{.number = comparing_methods,
                                         .version = 0,
                                         .request_size = any_size,
-                                        .answer_size = sizeof(std::uint32_t),
+                                        .answer_size = sizeof(largest_sizes),
                                         .name = starting,
                                         .lends = {}};
 constexpr method_description opening_lane{.number = comparing_methods,
@@ -51,6 +51,7 @@ caller_core::caller_core(inbox answers, message_pool pool, channel_core& core,
       slots_(new(std::nothrow) call_slot[options.in_flight]),
       lanes_(new(std::nothrow) calling_lane[options.lanes]),
       lane_count_(options.lanes),
+      sent_size_(options.sent_size),
       copied_size_(options.copied_size),
       counters_(new(std::nothrow) method_counters[1]),
       measures_durations_(options.measures_durations) {
@@ -133,8 +134,10 @@ result<void> caller_core::compare(std::span<const method_description* const> met
     while (next < methods.size() && list.add(*methods[next])) ++next;
     VERBSPP_TRY(slot, send(std::move(request), comparison, list.size()));
     VERBSPP_TRY(answer, wait(slot, comparison, until));
-    const auto of_service = get_from_frame<std::uint32_t>(body_of(std::as_const(answer)).data());
-    largest_request_ = std::min(message_size_, of_service);
+    const std::byte* const of_service = body_of(std::as_const(answer)).data();
+    largest_request_ = std::min(message_size_, get_from_frame<std::uint32_t>(of_service));
+    sent_size_ =
+        std::min(sent_size_, get_from_frame<std::uint32_t>(of_service + sizeof(std::uint32_t)));
   } while (next < methods.size());
   const bool lends =
       std::ranges::any_of(methods, [](const auto* each) { return !each->lends.empty(); });
@@ -348,8 +351,67 @@ result<void> caller_core::grant(calling_lane& lane, const loan& lent) noexcept {
   return success();
 }
 
+namespace {
+
+/// Writes the description of lent memory at the beginning of a call.
+void describe(const remote_memory_description& lent, std::uint16_t lane, std::byte* body) noexcept {
+  const auto encoded = encode(lent);
+  std::memset(body, 0, loan_size);
+  std::memcpy(body, encoded.data(), encoded.size());
+  put_in_frame(body + encoded.size(), lane);
+}
+
+}  // namespace
+
+bool caller_core::sends(const method_description& of, const loan& lent) const noexcept {
+  const lease_request& what = lent.what;
+  // The program might be unable to access the memory of a window part.
+  return what.memory != nullptr && what.length != 0 && what.length <= sent_size_ &&
+         space_for_sending(of, what.length, lent.request_size) <= largest_request_;
+}
+
+result<message> caller_core::begin_sending(const method_description& of,
+                                           const loan& lent) noexcept {
+  if (!sent_loans_) sent_loans_ = owned<sent_loan[]>(new (std::nothrow) sent_loan[in_flight_]);
+  if (!sent_loans_) return error::from_errno(ENOMEM, of.name);
+  VERBSPP_TRY(begun, begin(of));
+  const std::span memory(lent.what.memory, lent.what.length);
+  std::byte* const body = body_of(begun).data();
+  describe({.address = 0, .length = memory.size(), .rights = of.lends}, sent_lane, body);
+  if (of.lends.contains(access::remote_read))
+    std::memcpy(body + loan_size, memory.data(), memory.size());
+  if (of.lends.contains(access::remote_write))
+    sent_loans_.get()[first_free_] = {memory, lent.kept()};
+  caller_statistics& counters = counters_of(of.number).counted;
+  add(counters.lent_bytes, memory.size());
+  add(counters.sent_bytes, memory.size());
+  return begun;
+}
+
+result<void> caller_core::take_sent(slot_index slot, message& answer,
+                                    caller_statistics& counters) noexcept {
+  sent_loan ended = std::exchange(sent_loans_.get()[slot], {});
+  const auto taken = [&]() noexcept -> result<void> {
+    if ((answer.bytes()[0] & call_header::has_written) == std::byte{0}) return success();
+    const std::span<std::byte> body = body_of(answer);
+    VERBSPP_TRY(rest, take_written(body, ended.memory));
+    add(counters.answer_bytes, body.size() - rest);
+    return answer.resize(call_header::size + rest);
+  }();
+  ended.kept.let_go();
+  return taken;
+}
+
+void caller_core::end_access(std::uint16_t lane, slot_index slot) noexcept {
+  if (lane == sent_lane)
+    std::exchange(sent_loans_.get()[slot], {}).kept.let_go();
+  else if (lane != no_lane)
+    lanes_.get()[lane].close();
+}
+
 result<message> caller_core::begin_lending(const method_description& of,
                                            const loan& lent) noexcept {
+  if (sends(of, lent)) return begin_sending(of, lent);
   for (;;) {
     calling_lane* found = nullptr;
     if (lent.what.length != 0) {
@@ -384,18 +446,17 @@ result<message> caller_core::begin_lending(const method_description& of,
       add(counters.lent_bytes, described.length);
       if (lane.uses_copy) add(counters.copied_bytes, described.length);
     }
-    std::byte* const body = body_of(begun.assume_value()).data();
-    const auto encoded = encode(described);
-    std::memset(body, 0, loan_size);
-    std::memcpy(body, encoded.data(), encoded.size());
-    put_in_frame(body + encoded.size(), number);
+    describe(described, number, body_of(begun.assume_value()).data());
     return begun;
   }
 }
 
 void caller_core::abandon_loan(const message& begun) noexcept {
   const std::uint16_t number = lane_in(body_of(begun));
-  if (number != no_lane) static_cast<void>(end_loan(lanes_.get()[number], false));
+  if (number == sent_lane)
+    end_access(number, static_cast<slot_index>(first_free_));
+  else if (number != no_lane)
+    static_cast<void>(end_loan(lanes_.get()[number], false));
 }
 
 result<void> caller_core::end_loan(calling_lane& lane, bool has_failed) noexcept {
@@ -429,7 +490,7 @@ result<caller_core::slot_index> caller_core::send(message&& request, const metho
     kind = call_frame_kind::lane_request;
   }
   const call_header header{.kind = kind,
-                           .has_failed_lane = false,
+                           .flags = {},
                            .method = of.number,
                            .number = static_cast<std::uint32_t>(slot.generation) << 16 | index,
                            .length = static_cast<std::uint32_t>(size),
@@ -438,7 +499,7 @@ result<caller_core::slot_index> caller_core::send(message&& request, const metho
   static_cast<void>(request.resize(call_header::size + size));
   const result<void> posted = post_frame(link_, std::move(request));
   if (posted.has_error()) [[unlikely]] {
-    if (lane != no_lane) lanes_.get()[lane].close();
+    end_access(lane, index);
     return posted.assume_error();
   }
   first_free_ = slot.next_free;
@@ -526,11 +587,13 @@ result<message> caller_core::finish(slot_index index, const method_description& 
     add(durations_.get()[&counters - counters_.get()].counter(range), 1);
   }
   const std::byte first = std::as_const(answer).bytes()[0];
-  const auto kind = static_cast<call_frame_kind>(first & ~call_header::lane_failed);
+  const auto kind = static_cast<call_frame_kind>(first & ~call_header::all_flags);
   const std::uint16_t lane = slot.lane;
   free(index);
   if (lane != no_lane) [[unlikely]]
-    VERBSPP_TRYV(end_loan(lanes_.get()[lane], (first & call_header::lane_failed) != std::byte{0}));
+    VERBSPP_TRYV(lane == sent_lane ? take_sent(index, answer, counters.counted)
+                                   : end_loan(lanes_.get()[lane],
+                                              (first & call_header::lane_failed) != std::byte{0}));
   if (kind == call_frame_kind::refusal) {
     add(counters.counted.refusals, 1);
     return read_refusal(body_of(std::as_const(answer)), of.name);
@@ -576,7 +639,7 @@ void caller_core::give_up(slot_index index) noexcept {
   call_slot& slot = slots_.get()[index];
   add(counters_of(slot.method).counted.given_up, 1);
   // The service may still access the memory. Closing the lane ends this access.
-  if (slot.lane != no_lane) lanes_.get()[std::exchange(slot.lane, no_lane)].close();
+  end_access(std::exchange(slot.lane, no_lane), index);
   if (slot.state == slot_state::answered) {
     slot.answer = message();
     return free(index);
@@ -600,6 +663,7 @@ void add_to(caller_statistics& sum, const caller_statistics& counted) noexcept {
   add(sum.request_bytes, counted.request_bytes);
   add(sum.answer_bytes, counted.answer_bytes);
   add(sum.lent_bytes, counted.lent_bytes);
+  add(sum.sent_bytes, counted.sent_bytes);
   add(sum.copied_bytes, counted.copied_bytes);
   add(sum.lanes, counted.lanes);
 }
@@ -637,6 +701,7 @@ std::ostream& operator<<(std::ostream& out, const caller& printed) {
   return out << "caller, calls: " << std::to_string(counted.calls)
              << ", answers: " << std::to_string(counted.answers)
              << ", lent: " << std::to_string(counted.lent_bytes) << " bytes, of which "
+             << std::to_string(counted.sent_bytes) << " were sent and "
              << std::to_string(counted.copied_bytes) << " were copied, "
              << printed.core_.get()->link();
 }

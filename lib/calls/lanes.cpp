@@ -4,6 +4,9 @@
 #include <verbspp/channel/detail/channel_core.hpp>
 #include <verbspp/work/operations.hpp>
 
+#include <algorithm>
+#include <cstring>
+
 namespace verbspp::detail {
 
 namespace {
@@ -11,17 +14,22 @@ namespace {
 constexpr const char* reading = "received_call::read";
 constexpr const char* writing = "received_call::write";
 
-/// Returns the part of lent memory that a request accesses.
-template <access_flags Rights>
-result<remote_memory<Rights>> part_of(const remote_memory_description& lent, const char* operation,
-                                      std::uint64_t offset, std::uint64_t length) noexcept {
+/// Checks that bytes are within lent memory.
+result<void> check_part(const remote_memory_description& lent, const char* operation,
+                        std::uint64_t offset, std::uint64_t length) noexcept {
   if (offset > lent.length)
     return error::above_limit(operation, "offset in bytes", offset, lent.length);
   if (length > lent.length - offset)
     return error::above_limit(operation, "length in bytes after the offset", length,
                               lent.length - offset);
-  return remote_memory<Rights>(lent.address + offset, length, lent.rkey);
+  return success();
 }
+/// The program's memory that an element refers to.
+std::span<std::byte> memory_of(const gather_element& element) noexcept {
+  return {reinterpret_cast<std::byte*>(element.address()), element.length()};
+}
+
+constexpr unsigned bits_in_byte = 8;
 
 }  // namespace
 
@@ -80,17 +88,108 @@ bool serving_lane::is_usable() noexcept {
 result<void> lent_memory::read(const scatter_list& into, std::uint64_t offset,
                                call_limit limit) noexcept {
   const std::uint64_t length = into.total_length();
-  VERBSPP_TRY(part, part_of<access::remote_read>(what_, reading, offset, length));
+  VERBSPP_TRYV(check_part(what_, reading, offset, length));
   if (length == 0) return success();
-  return lane_->read(into, part, limit);
+  if (!is_sent())
+    return lane_->read(
+        into, remote_memory<access::remote_read>(what_.address + offset, length, what_.rkey),
+        limit);
+  const std::byte* from = body_.data() + loan_size + offset;
+  for (const scatter_element& each : into) {
+    const std::span<std::byte> part = memory_of(each);
+    if (!part.empty()) std::memmove(part.data(), from, part.size());
+    from += part.size();
+  }
+  return success();
 }
 
 result<void> lent_memory::write(const gather_list& from, std::uint64_t offset,
                                 call_limit limit) noexcept {
   const std::uint64_t length = from.total_length();
-  VERBSPP_TRY(part, part_of<access::remote_write>(what_, writing, offset, length));
+  VERBSPP_TRYV(check_part(what_, writing, offset, length));
   if (length == 0) return success();
-  return lane_->write(from, part, limit);
+  if (!is_sent())
+    return lane_->write(
+        from, remote_memory<access::remote_write>(what_.address + offset, length, what_.rkey),
+        limit);
+  note_written(offset, length);
+  std::byte* into = body_.data() + loan_size + offset;
+  for (const gather_element& each : from) {
+    const std::span<const std::byte> part = memory_of(each);
+    if (!part.empty()) std::memmove(into, part.data(), part.size());
+    into += part.size();
+  }
+  return success();
+}
+
+void lent_memory::note_written(std::size_t offset, std::size_t length) noexcept {
+  const auto mark = [this](std::size_t begin, std::size_t end) noexcept {
+    for (std::size_t i = begin; i < end; ++i)
+      bits()[i / bits_in_byte] |= std::byte{1} << (i % bits_in_byte);
+  };
+  if (offset > written_) {
+    if (!has_gaps_) {
+      std::ranges::fill(bits(), std::byte{0});
+      mark(0, written_);
+      has_gaps_ = true;
+    }
+    // The answer contains the gap, so it must not contain bytes of an earlier message. If the
+    // service may read, the gap has the bytes of the caller.
+    if (!what_.rights.contains(access::remote_read))
+      std::memset(body_.data() + loan_size + written_, 0, offset - written_);
+  }
+  if (has_gaps_) mark(offset, offset + length);
+  written_ = std::max(written_, offset + length);
+}
+
+std::size_t lent_memory::complete(std::size_t size) noexcept {
+  const std::byte* const answer = space().data();
+  if (!has_written()) {
+    std::memmove(body_.data(), answer, size);
+    return size;
+  }
+  const std::size_t size_of_written_bits = has_gaps_ ? size_of_bits(written_) : 0;
+  std::memset(body_.data(), 0, loan_size);
+  put_in_frame(body_.data(), static_cast<std::uint32_t>(written_));
+  put_in_frame(body_.data() + sizeof(std::uint32_t),
+               static_cast<std::uint32_t>(size_of_written_bits));
+  std::byte* end = body_.data() + loan_size + written_;
+  std::memmove(end, answer, size);
+  end += size;
+  std::memmove(end, bits().data(), size_of_written_bits);
+  return loan_size + written_ + size + size_of_written_bits;
+}
+
+result<std::size_t> take_written(std::span<std::byte> body, std::span<std::byte> into) noexcept {
+  const auto written = body.size() < loan_size ? 0 : get_from_frame<std::uint32_t>(body.data());
+  const auto size =
+      body.size() < loan_size ? 0 : get_from_frame<std::uint32_t>(&body[sizeof written]);
+  if (body.size() < loan_size || written > into.size() ||
+      (size != 0 && size != size_of_bits(written)) ||
+      body.size() - loan_size < std::uint64_t{written} + size)
+    return error(error_kind::mismatch, "take an answer",
+                 "the bytes that the service has written do not fit the memory that the call has "
+                 "lent: the service does not follow the protocol");
+  const std::span<const std::byte> bytes = body.subspan(loan_size, written);
+  const std::span<const std::byte> bits = body.last(size);
+  const auto has = [&](std::size_t i) noexcept {
+    return size == 0 ||
+           (bits[i / bits_in_byte] >> (i % bits_in_byte) & std::byte{1}) != std::byte{0};
+  };
+  for (std::size_t i = 0; i < written;) {
+    if (!has(i)) {
+      ++i;
+      continue;
+    }
+    const std::size_t begin = i;
+    i = size == 0 ? written : i + 1;
+    while (i < written && has(i)) ++i;
+    std::memcpy(&into[begin], &bytes[begin], i - begin);
+  }
+  const std::span<const std::byte> answer =
+      body.subspan(loan_size + written, body.size() - loan_size - written - size);
+  std::memmove(body.data(), answer.data(), answer.size());
+  return answer.size();
 }
 
 }  // namespace verbspp::detail

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstring>
 #include <ostream>
 #include <string>
 #include <utility>
@@ -85,7 +86,7 @@ bool calling_client::send(channel& link, message& answer, service_core& counting
   call_header::set_credits(header, answered_ + 1 + in_flight_);
   const std::size_t size = answer.size() - call_header::size;
   const bool is_refusal =
-      (header[0] & ~call_header::lane_failed) == static_cast<std::byte>(call_frame_kind::refusal);
+      (header[0] & ~call_header::all_flags) == static_cast<std::byte>(call_frame_kind::refusal);
   const auto posted = post_frame(link, std::move(answer));
   if (posted.has_error()) {
     if (posted.assume_error() == error_kind::would_block) return false;
@@ -113,13 +114,39 @@ error open_call::answered_already(const char* operation) noexcept {
 }
 
 void open_call::finish(call_frame_kind kind, std::size_t size) noexcept {
+  std::byte flags{};
+  if (lent_) [[unlikely]] {
+    if (!lent_->is_lane_usable()) flags = call_header::lane_failed;
+    if (lent_->has_written()) flags = call_header::has_written;
+    if (lent_->is_sent()) size = lent_->complete(size);
+  }
   static_cast<void>(message_.resize(call_header::size + size));
   // The header keeps the number and the method of the request.
-  const bool has_failed_lane = lent_ && !lent_->is_lane_usable();
-  call_header::set_kind(message_.bytes().data(), kind, static_cast<std::uint32_t>(size),
-                        has_failed_lane);
+  call_header::set_kind(message_.bytes().data(), kind, static_cast<std::uint32_t>(size), flags);
   lent_ = {};
   std::exchange(client_, {})->deliver(std::move(message_));
+}
+
+result<void> open_call::lend_sent(const remote_memory_description& what,
+                                  const method_description& of) noexcept {
+  const std::size_t sent = of.lends.contains(access::remote_read) ? what.length : 0;
+  const std::size_t space =
+      std::min<std::size_t>(client_->answer_size(), message_.capacity() - call_header::size);
+  const std::size_t size = message_.size() - call_header::size;
+  if (what.length > space || size < loan_size + sent ||
+      space_for_sending(of, what.length, size - loan_size - sent) > space)
+    return error(error_kind::invalid_input, of.name,
+                 "the message is too small for the lent memory: use the same version of verbspp at "
+                 "both ends");
+  static_cast<void>(message_.resize(call_header::size + space));
+  const std::span<std::byte> body = body_of(message_);
+  // The handler's writes need space for all bytes before the request.
+  const std::size_t missing = what.length - sent;
+  if (missing != 0) std::memmove(&body[loan_size + missing], &body[loan_size], size - loan_size);
+  static_cast<void>(message_.resize(call_header::size + size + missing));
+  lent_ = reference<lent_memory>(new (std::nothrow) lent_memory(what, body));
+  if (!lent_) return error::from_errno(ENOMEM, of.name);
+  return success();
 }
 
 result<void> open_call::read(const scatter_list& into, std::uint64_t offset,
@@ -136,6 +163,9 @@ result<void> open_call::write(const gather_list& from, std::uint64_t offset,
 
 void open_call::refuse(error_kind kind, std::string_view text) noexcept {
   if (!is_open()) return;
+  // The text is more important than bytes that the handler has written before it refused the call.
+  if (lent_ && lent_->is_sent() && lent_->space().size() <= std::min(text.size(), longest_words))
+    lent_ = {};
   finish(call_frame_kind::refusal, write_refusal(space(), kind, text));
 }
 
@@ -355,7 +385,8 @@ void service_core::compare(open_call& call, calling_client& client) const noexce
                         text_of_size(ours.answer_size).view());
   }
   static_cast<void>(call.answer_with("compare methods", [&](std::span<std::byte> into) {
-    return codec<std::uint32_t>::encode(in_frame_order(options_.message_size), into);
+    return codec<largest_sizes>::encode(
+        {in_frame_order(options_.message_size), in_frame_order(options_.sent_size)}, into);
   }));
 }
 
@@ -410,6 +441,17 @@ bool service_core::take_loan(open_call& call, calling_client& client,
     return false;
   }
   const std::uint16_t number = lane_in(body);
+  if (number == sent_lane) {
+    if (what.assume_value().length > options_.sent_size) {
+      call.refuse(error_kind::invalid_input,
+                  "the service does not accept lent memory of this size "
+                  "in a message: lend it over a lane");
+      return false;
+    }
+    const result<void> lent = call.lend_sent(what.assume_value(), of);
+    if (lent.has_error()) call.refuse(lent.assume_error());
+    return lent.has_value();
+  }
   reference<serving_lane> lane;
   if (number < options_.lanes) lane = client.lane(number);
   if (!lane && what.assume_value().length != 0) {

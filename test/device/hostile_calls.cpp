@@ -36,11 +36,13 @@ class played_service {
     // Answers the comparison of methods, with which a caller starts.
     std::string failed;
     std::thread starting([&] {
-      const auto started = calls->start<sum_method, echo_method>(std::move(ends.left), patience);
+      const auto started =
+          calls->start<sum_method, echo_method, add_up, fill>(std::move(ends.left), patience);
       if (started.has_error()) failed = started.error().message();
     });
-    const std::uint32_t size = 1024;
-    end.send(frame(answer_to(end.receive_header()), bytes_in(size)));
+    const std::array<std::uint32_t, 2> sizes{detail::in_frame_order(std::uint32_t{1024}),
+                                             detail::in_frame_order(std::uint32_t{1024})};
+    end.send(frame(answer_to(end.receive_header()), bytes_in(sizes)));
     starting.join();
     if (!failed.empty()) throw failure(__FILE__, __LINE__, failed);
   }
@@ -224,6 +226,182 @@ TEST_CASE("a caller survives refusals with any bytes") {
     CHECK(refused == error_kind::driver);
     CHECK_FALSE(refused.message().empty());
   }
+}
+
+TEST_CASE("a service cannot write outside of memory that a call sends") {
+  const testbed bed;
+  played_service peer(bed);
+  // The memory that is lent is the middle of this buffer.
+  auto memory = filled<window_memory>(bed, 300, std::byte{1});
+  const std::span lent = std::span(memory).subspan(100, 100);
+  const auto head = [](std::uint32_t written, std::uint32_t bits, std::size_t size) {
+    std::vector<std::byte> body(size, std::byte{0xFF});
+    if (size >= 8) {
+      detail::put_in_frame(body.data(), written);
+      detail::put_in_frame(body.data() + 4, bits);
+    }
+    return body;
+  };
+  const auto answered = [&](std::span<const std::byte> body, std::byte flags,
+                            call_frame_kind kind = call_frame_kind::answer) {
+    std::size_t size = 0;
+    std::thread serving([&] {
+      const message call = peer.end.receive();
+      size = call.size();
+      auto header = peer.answer_to(call_header::decode(call.bytes()).value());
+      header.flags = flags;
+      header.kind = kind;
+      header.credits = 100'000;
+      peer.end.send(frame(header, body));
+    });
+    auto done = peer.calls->call<fill>(1, lent, patience);
+    serving.join();
+    // The memory may only be written, so the call does not contain it.
+    CHECK(size == call_header::size + 32 + 1);
+    CHECK(all_are(std::span(memory).first(100), 1));
+    CHECK(all_are(std::span(memory).subspan(200), 1));
+    return done;
+  };
+  constexpr std::byte written = call_header::has_written;
+  for (const auto& wrong :
+       {head(0, 0, 0), head(0, 0, 7), head(0, 0, 31), head(101, 0, 32 + 101 + 8),
+        head(UINT32_MAX, 0, 140), head(100, 0, 131), head(100, 12, 32 + 100 + 12 + 8),
+        head(100, UINT32_MAX, 152), head(100, 13, 140), head(0, 1, 41), head(0, UINT32_MAX, 40)}) {
+    const error refused = failure_of(answered(wrong, written));
+    CHECK(refused == error_kind::mismatch);
+    CHECK_THAT(refused.message(), Catch::Contains("does not follow the protocol"));
+    CHECK(all_are(lent, 1));
+  }
+  // The answer behind the written bytes has the wrong size.
+  CHECK(failure_of(answered(head(100, 0, 32 + 100 + 7), written)) == error_kind::mismatch);
+  CHECK(all_are(lent, 0xFF));
+  CHECK(must(answered(head(100, 13, 32 + 100 + 8 + 13), written)) == UINT64_MAX);
+  CHECK(must(answered(head(0, 0, 32 + 8), written)) == UINT64_MAX);
+  CHECK(must(answered(head(0, 0, 32 + 8), written | call_header::lane_failed)) == UINT64_MAX);
+  CHECK(
+      is_refusal(failure_of(answered(head(3, 1, 32 + 3 + 1), written, call_frame_kind::refusal))));
+  std::minstd_rand random(9);
+  for (std::uint32_t i = 0; i < repetitions(300); ++i) {
+    auto body = head(random() % 110, random() % 16, random() % 200);
+    static_cast<void>(answered(body, written));
+  }
+  // Without the flag, the bytes are the answer.
+  std::ranges::fill(lent, std::byte{1});
+  CHECK(must(answered(head(100, 0, 8), std::byte{0})) != 0);
+  CHECK(all_are(lent, 1));
+  CHECK(peer.calls->link().is_connected());
+}
+
+TEST_CASE("a service does not write to memory that a call sends only to be read") {
+  const testbed bed;
+  played_service peer(bed);
+  std::vector<std::byte> own(50, std::byte{1});
+  std::size_t size = 0;
+  std::thread serving([&] {
+    const message call = peer.end.receive();
+    size = call.size();
+    auto header = peer.answer_to(call_header::decode(call.bytes()).value());
+    header.flags = call_header::has_written;
+    std::vector<std::byte> body(90, std::byte{0xFF});
+    detail::put_in_frame(body.data(), std::uint32_t{50});
+    detail::put_in_frame(body.data() + 4, std::uint32_t{0});
+    peer.end.send(frame(header, body));
+  });
+  const error refused = failure_of(peer.calls->call<add_up>(1, own, patience));
+  serving.join();
+  CHECK(refused == error_kind::mismatch);
+  CHECK(size == call_header::size + 32 + 50 + 8);
+  CHECK(all_are(own, 1));
+}
+
+TEST_CASE("a client cannot make a service read outside of a message") {
+  const testbed bed;
+  lending_service serving(bed);
+  raw_end client(bed);
+  client.connect(serving.connect(client.take_prepared()));
+  const auto ask = [&](std::uint16_t method, std::span<const std::byte> body) {
+    CHECK(client.send(
+        frame({.kind = call_frame_kind::lending_call, .method = method, .number = 77}, body)));
+    message answer = client.receive();
+    CHECK(call_header::decode(answer.bytes()).value().number == 77);
+    return answer;
+  };
+  const auto text_for = [&](std::uint16_t method, std::span<const std::byte> body) {
+    const message answer = ask(method, body);
+    if (call_header::decode(answer.bytes()).value().kind != call_frame_kind::refusal)
+      return std::string("answered");
+    return text_of(answer.bytes().subspan(call_header::size + 1));
+  };
+  /// A call with memory that has the rights of `as`, claims this length, and has `size` bytes
+  /// behind its description.
+  const auto sent = [](auto as, std::uint64_t length, std::size_t size) {
+    const remote_memory<decltype(as)::rights> memory(0, length, remote_key(std::uint32_t{0}));
+    std::vector<std::byte> body(32 + size, std::byte{2});
+    std::ranges::fill(std::span(body).first(32), std::byte{0});
+    std::ranges::copy(memory.encode(), body.begin());
+    detail::put_in_frame(body.data() + 24, detail::sent_lane);
+    return body;
+  };
+  const remote_memory<readable> to_read(0, 0, remote_key(std::uint32_t{0}));
+  const remote_memory<writable> to_write(0, 0, remote_key(std::uint32_t{0}));
+  const remote_memory<readable | writable> both(0, 0, remote_key(std::uint32_t{0}));
+  // Before the methods were compared, answers have at most 128 bytes.
+  CHECK_THAT(text_for(12, sent(to_write, 100, 1)), Catch::Contains("too small"));
+  CHECK(text_for(12, sent(to_write, 70, 1)) == "answered");
+  std::vector<std::byte> comparison(6);
+  const std::uint32_t size = detail::in_frame_order(std::uint32_t{1024});
+  std::ranges::copy(bytes_in(size), comparison.begin() + 2);
+  comparison[0] = std::byte{std::endian::native == std::endian::big};
+  CHECK(client.send(frame({.kind = call_frame_kind::call, .method = 0, .number = 77}, comparison)));
+  static_cast<void>(client.receive());
+
+  for (const std::uint64_t length :
+       {std::uint64_t{9}, std::uint64_t{1000}, std::uint64_t{65'536}, std::uint64_t{65'537},
+        std::uint64_t{UINT32_MAX}, std::uint64_t{UINT64_MAX}, UINT64_MAX - 32}) {
+    CHECK_THAT(text_for(11, sent(to_read, length, 8)),
+               Catch::Contains("too small") || Catch::Contains("does not accept"));
+    CHECK_THAT(text_for(14, sent(both, length, 8)),
+               Catch::Contains("too small") || Catch::Contains("does not accept"));
+    if (length > 874)
+      CHECK_THAT(text_for(12, sent(to_write, length, 1)),
+                 Catch::Contains("too small") || Catch::Contains("does not accept"));
+  }
+  CHECK_THAT(text_for(11, sent(to_read, 4, 8)), Catch::Contains("4 bytes, but the service"));
+  CHECK_THAT(text_for(12, sent(to_write, 4, 0)), Catch::Contains("0 bytes, but the service"));
+  CHECK_THAT(text_for(12, sent(to_write, 874, 2)), Catch::Contains("2 bytes, but the service"));
+  // An answer of any size leaves no space for the memory.
+  CHECK_THAT(text_for(13, sent(both, 4, 8)), Catch::Contains("too small"));
+  CHECK_THAT(text_for(11, sent(to_write, 4, 8)), Catch::Contains("did not grant"));
+  CHECK(text_for(11, sent(to_read, 0, 8)) == "answered");
+  CHECK(text_for(12, sent(to_write, 0, 1)) == "answered");
+  CHECK(text_for(12, sent(to_write, 874, 1)) == "answered");
+
+  // The bytes before a write are not those of an earlier message.
+  for (int i = 0; i < 100; ++i)
+    static_cast<void>(ask(99, std::vector<std::byte>(900, std::byte{7})));
+  for (int i = 0; i < 30; ++i) {
+    CHECK(client.send(frame({.kind = call_frame_kind::lending_call, .method = 15, .number = 77},
+                            sent(to_write, 600, 4))));
+    auto kept = std::move(serving.kept_to_write.take(1)[0]);
+    auto part = filled<plain_memory>(bed, 1, std::byte{9});
+    must(kept.write(part, 300));
+    must(kept.write(part, 599));
+    must(kept.answer(1));
+    const message answer = client.receive();
+    CHECK(call_header::decode(answer.bytes()).value().flags == call_header::has_written);
+    const auto body = answer.bytes().subspan(call_header::size);
+    CHECK(body.size() == 32 + 600 + 4 + 75);
+    CHECK(all_are(body.subspan(32, 300), 0));
+    CHECK(all_are(body.subspan(32 + 301, 298), 0));
+  }
+  std::mt19937 random(7);
+  for (std::uint32_t i = 0; i < repetitions(300); ++i) {
+    auto body = sent(both, random() % 1100, random() % 990);
+    const std::uint16_t methods[] = {11, 12, 13};
+    static_cast<void>(ask(methods[random() % 3], body));
+  }
+  CHECK(serving.served().clients() == 1);
+  CHECK(serving.served().statistics().removed_clients == 0);
 }
 
 TEST_CASE("a service survives wrong descriptions of lent memory and wrong requests for lanes") {

@@ -52,6 +52,15 @@ struct keep {
   using answer = std::uint32_t;
 };
 
+/// As `keep`, but the service may only write.
+struct keep_to_write {
+  static constexpr std::uint16_t number = 15;
+  static constexpr const char* name = "keep_to_write";
+  static constexpr access_flags lends = writable;
+  using request = std::uint32_t;
+  using answer = std::uint32_t;
+};
+
 using window_memory = registered_buffer<access::local_write | access::window_bind>;
 using plain_memory = registered_buffer<>;
 
@@ -81,22 +90,32 @@ class lending_service : public service_threads {
               handles<add_up>([this](received_call<add_up> call) { answer(call); }),
               handles<fill>([this](received_call<fill> call) { answer(call); }),
               handles<increment>([this](received_call<increment> call) { answer(call); }),
-              handles<keep>([this](received_call<keep> call) { kept.put(std::move(call)); })),
+              handles<keep>([this](received_call<keep> call) { kept.put(std::move(call)); }),
+              handles<keep_to_write>([this](received_call<keep_to_write> call) {
+                kept_to_write.put(std::move(call));
+              })),
           threads);
   }
   lending_service(const lending_service&) = delete;
   lending_service& operator=(const lending_service&) = delete;
   ~lending_service() { close(); }
 
-  [[nodiscard]] caller call(const caller_options& options = {}) {
+  /// Connects a caller that lends all memory over lanes.
+  [[nodiscard]] caller call(caller_options options = {}) {
+    options.sent_size = 0;
+    return call_with(options);
+  }
+  [[nodiscard]] caller call_with(const caller_options& options) {
     auto [calls, link] = prepare(options);
-    must(calls.start<sum_method, add_up, fill, increment, keep>(std::move(link), patience));
+    must(calls.start<sum_method, add_up, fill, increment, keep, keep_to_write>(std::move(link),
+                                                                               patience));
     return std::move(calls);
   }
   /// Waits for a call of `keep`, and takes it.
   [[nodiscard]] received_call<keep> take_kept() { return std::move(kept.take(1)[0]); }
 
   kept_calls<keep> kept{};
+  kept_calls<keep_to_write> kept_to_write{};
 
  private:
   void answer(received_call<add_up>& call) {

@@ -25,7 +25,7 @@ namespace {
 class lending_client {
  public:
   lending_client(const testbed& bed, lending_service& serving, std::uint32_t seed)
-      : random_(seed), calls_(serving.call({.in_flight = 4, .lanes = 2})) {
+      : random_(seed), calls_(serving.call_with({.in_flight = 4, .lanes = 2})) {
     for (lent& each : memory_) {
       each.buffer.emplace(must(filled<window_memory>(bed, size, std::byte{0}).share()));
       each.seen.resize(size);
@@ -36,12 +36,14 @@ class lending_client {
   /// empty string
   std::string call() {
     if (random_() % 4 == 0) return call_with(own_, own_seen_);
+    if (random_() % 4 == 0) return call_with(small_, small_seen_);
     lent& lends = memory_[random_() % memory_.size()];
     return call_with(*lends.buffer, lends.seen);
   }
   [[nodiscard]] caller_statistics statistics() const { return calls_.statistics(); }
   std::string finish() {
-    if (own_ != own_seen_) return "bytes were written after their call had ended";
+    if (own_ != own_seen_ || small_ != small_seen_)
+      return "bytes were written after their call had ended";
     for (const lent& each : memory_)
       if (!std::ranges::equal(*each.buffer, each.seen))
         return "bytes were written after their call had ended";
@@ -82,6 +84,9 @@ class lending_client {
   // windows, and otherwise registers it for the call.
   std::vector<std::byte> own_ = std::vector<std::byte>(4000);
   std::vector<std::byte> own_seen_ = own_;
+  // Memory whose bytes are sent with the messages.
+  std::vector<std::byte> small_ = std::vector<std::byte>(500);
+  std::vector<std::byte> small_seen_ = small_;
 };
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include <verbspp/channel/channel.hpp>
 #include <verbspp/channel/message.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -90,20 +91,30 @@ template <Method Called>
   return core.send(std::move(into), description_of<Called>, size);
 }
 
+/// The size of this request; `any_size` if it is not known before the request is encoded.
+template <Method Called>
+[[nodiscard]] std::uint32_t size_of_request(request_for<Called> request) noexcept {
+  if constexpr (std::is_same_v<typename Called::request, bytes>)
+    return static_cast<std::uint32_t>(std::min<std::size_t>(request.size(), any_size));
+  else
+    return codec<typename Called::request>::size;
+}
+
 /// As `send_call`, for a call that lends memory.
 template <Method Called>
 [[nodiscard]] result<std::uint16_t> send_lending_call(caller_core& core, result<message>&& begun,
-                                                      request_for<Called> request) noexcept {
+                                                      request_for<Called> request,
+                                                      const loan& lent) noexcept {
   if (begun.has_error()) [[unlikely]]
     return begun.assume_error();
   message& into = begun.assume_value();
-  const auto size =
-      codec<typename Called::request>::encode(request, body_of(into).subspan(loan_size));
+  const std::size_t offset = caller_core::request_offset(into, description_of<Called>, lent);
+  const auto size = codec<typename Called::request>::encode(request, body_of(into).subspan(offset));
   if (size.has_error()) [[unlikely]] {
     core.abandon_loan(into);
     return size.assume_error();
   }
-  return core.send(std::move(into), description_of<Called>, loan_size + size.assume_value());
+  return core.send(std::move(into), description_of<Called>, offset + size.assume_value());
 }
 
 template <Method Called>
@@ -264,9 +275,10 @@ class caller {
   /// answered, or until the limit is reached. When the call returns, the service has no access, and
   /// the program may use the memory. See `Lendable` for the kinds of memory.
   ///
-  /// A call that lends memory needs a lane, which is a queue pair of its own, unless the memory has
-  /// 0 bytes. If the call ends before its answer arrives, its queue pair is destroyed, and a later
-  /// such call connects another one. The connection and other calls are not affected.
+  /// The bytes of small memory are sent with the messages of the call
+  /// (`caller_options::sent_size`). A call that lends larger memory needs a lane, which is a queue
+  /// pair of its own. If that call ends before its answer arrives, its queue pair is destroyed, and
+  /// a later such call connects another one. The connection and other calls are not affected.
   /// \errors as `call` and `channel::lease`; `driver` if the device did not revoke the access: the
   /// memory must then not be freed
   template <Method Called, class Memory>
@@ -277,10 +289,12 @@ class caller {
     if (!core_) [[unlikely]]
       return moved_from(Called::name);
     constexpr const auto& described = detail::description_of<Called>;
-    const detail::loan lent{.what = detail::lend<described.lends>(memory)};
+    const detail::loan lent{.what = detail::lend<described.lends>(memory),
+                            .request_size = detail::size_of_request<Called>(request)};
     const wait_limit until = core_->begin_limit(limit);
-    VERBSPP_TRY(slot, detail::send_lending_call<Called>(
-                          *core_.get(), core_->begin_waiting(described, &lent, until), request));
+    VERBSPP_TRY(slot,
+                detail::send_lending_call<Called>(
+                    *core_.get(), core_->begin_waiting(described, &lent, until), request, lent));
     return detail::decode_answer<Called>(core_->wait(slot, described, until));
   }
   /// Sends the call, and returns a handle to it; never blocks.
@@ -313,9 +327,10 @@ class caller {
     if (core_->has_queue()) [[unlikely]]
       return detail::caller_core::has_no_credit(Called::name);
     constexpr const auto& described = detail::description_of<Called>;
-    const detail::loan lent = detail::share<described.lends>(memory);
+    const detail::loan lent =
+        detail::share<described.lends>(memory, detail::size_of_request<Called>(request));
     VERBSPP_TRY(slot, detail::send_lending_call<Called>(
-                          *core_.get(), core_->begin_lending(described, lent), request));
+                          *core_.get(), core_->begin_lending(described, lent), request, lent));
     return pending_call<Called>(core_, slot);
   }
   /// As `call`, but awaits the answer in a coroutine; include `<verbspp/calls.hpp>`.

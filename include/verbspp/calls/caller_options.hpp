@@ -16,10 +16,15 @@ struct caller_options {
   std::uint32_t message_size = 1024;
   /// The number of answers of type `bytes` that the program may keep while calls continue.
   std::uint32_t kept_answers = 8;
-  /// The maximum number of calls in flight that lend memory: 1 to 65,534. The service may allow
-  /// fewer. Each such call uses a queue pair of its own, which is created when it is first needed,
-  /// and reused by later calls.
+  /// The maximum number of calls in flight that lend memory over lanes: 1 to 65,534. The service
+  /// may allow fewer. Each such call uses a queue pair of its own, which is created when it is
+  /// first needed, and reused by later calls.
   std::uint32_t lanes = 1;
+  /// The maximum size of lent memory whose bytes are sent, in bytes; with 0, memory is never sent.
+  /// If the maximum of the service is smaller, that maximum applies. The bytes must also fit a
+  /// message of `message_size` bytes, together with the request or the answer. Such a call needs no
+  /// lane.
+  std::uint32_t sent_size = 65'536;
   /// If `call` lends memory that is not registered with `access::window_bind`, and that has at most
   /// this many bytes, the memory is copied; larger memory is registered for the time of the call.
   /// With 0, or on a device without memory windows, nothing is copied. Each lane allocates a buffer
@@ -42,6 +47,7 @@ struct caller_statistics {
   std::uint64_t request_bytes = 0;
   std::uint64_t answer_bytes = 0;
   std::uint64_t lent_bytes = 0;    ///< the sizes of the memory that calls have lent
+  std::uint64_t sent_bytes = 0;    ///< the part of `lent_bytes` that was sent in messages
   std::uint64_t copied_bytes = 0;  ///< the part of `lent_bytes` that was copied
   std::uint64_t lanes = 0;         ///< queue pairs that were connected for lent memory
 };

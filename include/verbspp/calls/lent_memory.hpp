@@ -77,15 +77,19 @@ template <access_flags Rights, class Memory>
 
 /// As `lend`, for shared memory, which the lease keeps.
 template <access_flags Rights, SharedMemory Memory>
-[[nodiscard]] loan share(const Memory& memory) noexcept {
-  return {.what = lend<Rights>(memory), .shared = &memory, .keep = [](const void* of) noexcept {
-            return static_cast<const Memory*>(of)->keep();
-          }};
+[[nodiscard]] loan share(const Memory& memory, std::uint32_t request_size) noexcept {
+  return {.what = lend<Rights>(memory),
+          .shared = &memory,
+          .keep = [](const void* of) noexcept { return static_cast<const Memory*>(of)->keep(); },
+          .request_size = request_size};
 }
 
 }  // namespace detail
 
 /// Memory that a call can lend with these rights, while the program waits for the answer.
+///
+/// Small memory is sent with the messages of the call (`caller_options::sent_size`), except for a
+/// `window_part`, whose bytes the program might be unable to access. Larger memory is lent:
 ///
 /// A buffer or a part of one that has `access::window_bind`, and a `window_part` of a region, are
 /// lent by a memory window, which a work request binds and another one revokes, usually without a

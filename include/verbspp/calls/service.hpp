@@ -80,8 +80,10 @@ class [[nodiscard]] received_call {
   /// is filled. Blocks. Large data may be read in parts, by several calls of `read`; a device
   /// limits the size of one part (`max_message_size` of its port).
   ///
-  /// Fails if the caller has ended the call, which ends the access to its memory. The connection of
-  /// the client is not affected.
+  /// If the memory was sent with the call (`service_options::sent_size`), this only copies, and the
+  /// elements must refer to memory that the program can access. Otherwise, it fails if the caller
+  /// has ended the call, which ends the access to its memory. The connection of the client is not
+  /// affected.
   /// \errors `invalid_input` if the bytes are not within the lent memory, or the call was answered
   /// already; those of `channel::read`
   template <class Memory>
@@ -103,7 +105,8 @@ class [[nodiscard]] received_call {
                   "to the memory that its calls lend");
     return call_.read(into, offset, limit);
   }
-  /// Writes to the memory that the caller lends, beginning with byte `offset`. Otherwise as `read`.
+  /// Writes to the memory that the caller lends, beginning with byte `offset`. If the memory was
+  /// sent, the bytes arrive there with the answer. Otherwise as `read`.
   template <class Memory>
     requires BorrowedMemory<Memory>
   [[nodiscard]] result<void> write(const Memory& from, std::uint64_t offset = 0,

@@ -17,6 +17,10 @@ struct service_options {
   /// The maximum size of a request and of an answer, in bytes: 128 to 2^30. If the maximum of a
   /// caller is smaller, that maximum applies to its calls.
   std::uint32_t message_size = 1024;
+  /// The maximum size of lent memory whose bytes are sent, in bytes. If the maximum of a caller is
+  /// smaller, that maximum applies. Use 0 if handlers read into, or write from, memory that the
+  /// program cannot access, such as a dma-buf.
+  std::uint32_t sent_size = 65'536;
   /// The number of calls that lend memory and that each client may have in flight: 0 to 65,534.
   /// Each such call uses a queue pair of its own, which is created when the client first needs it.
   std::uint32_t lanes = 4;

@@ -76,13 +76,17 @@ class [[nodiscard]] awaited_call : awaited {
     mine.leave_queue();
     mine.waiting_.resume();
   }
-  [[nodiscard]] bool may_begin() noexcept {
-    return core_->may_begin() && (!LendsMemory<Called> || core_->may_find_lane());
+  [[nodiscard]] bool may_begin() noexcept { return core_->may_begin() && may_lend(); }
+  [[nodiscard]] bool may_lend() const noexcept {
+    if constexpr (LendsMemory<Called>)
+      return core_->may_lend(description, lent_);
+    else
+      return true;
   }
   [[nodiscard]] result<std::uint16_t> send() noexcept {
     if constexpr (LendsMemory<Called>)
       return send_lending_call<Called>(*core_.get(), core_->begin_lending(description, lent_),
-                                       request_);
+                                       request_, lent_);
     else
       return send_call<Called>(*core_.get(), core_->begin(description), request_);
   }
@@ -141,7 +145,9 @@ template <Method Called, class Memory>
 detail::awaited_call<Called> caller::async_call(detail::request_for<Called> request,
                                                 const Memory& memory,
                                                 const wait_limit& limit) noexcept {
-  return {core_, request, limit, detail::share<detail::description_of<Called>.lends>(memory)};
+  return {core_, request, limit,
+          detail::share<detail::description_of<Called>.lends>(
+              memory, detail::size_of_request<Called>(request))};
 }
 
 }  // namespace verbspp

@@ -57,12 +57,16 @@ template <class Integer>
 /// The header of each message of a call.
 struct call_header {
   static constexpr std::size_t size = 16;
-  static constexpr std::uint8_t protocol_version = 1;
+  static constexpr std::uint8_t protocol_version = 2;
   /// Added to the kind of an answer or a refusal: the lane of this call can no longer be used.
   static constexpr std::byte lane_failed{0x80};
+  /// Added to the kind of an answer or a refusal: the body begins with bytes that the service has
+  /// written to lent memory.
+  static constexpr std::byte has_written{0x40};
+  static constexpr std::byte all_flags = lane_failed | has_written;
 
   call_frame_kind kind{};
-  bool has_failed_lane = false;
+  std::byte flags{};
   std::uint16_t method = 0;
   /// The number that the caller has assigned to the call. The answer has the same number.
   std::uint32_t number = 0;
@@ -72,7 +76,7 @@ struct call_header {
   std::uint32_t credits = 0;
 
   void encode(std::byte* into) const noexcept {
-    into[0] = static_cast<std::byte>(kind) | (has_failed_lane ? lane_failed : std::byte{0});
+    into[0] = static_cast<std::byte>(kind) | flags;
     into[1] = static_cast<std::byte>(protocol_version);
     put_in_frame(into + 2, method);
     put_in_frame(into + 4, number);
@@ -83,22 +87,22 @@ struct call_header {
   [[nodiscard]] static std::optional<call_header> decode(
       std::span<const std::byte> message) noexcept {
     if (message.size() < size || message[1] != std::byte{protocol_version}) return std::nullopt;
-    const call_header read{.kind = static_cast<call_frame_kind>(message[0] & ~lane_failed),
-                           .has_failed_lane = (message[0] & lane_failed) != std::byte{0},
+    const call_header read{.kind = static_cast<call_frame_kind>(message[0] & ~all_flags),
+                           .flags = message[0] & all_flags,
                            .method = get_from_frame<std::uint16_t>(&message[2]),
                            .number = get_from_frame<std::uint32_t>(&message[4]),
                            .length = get_from_frame<std::uint32_t>(&message[8]),
                            .credits = get_from_frame<std::uint32_t>(&message[12])};
     if (read.kind < call_frame_kind::call || read.kind > call_frame_kind::lane_request ||
-        read.length != message.size() - size || (is_call(read.kind) && read.has_failed_lane))
+        read.length != message.size() - size || (is_call(read.kind) && read.flags != std::byte{0}))
       return std::nullopt;
     return read;
   }
 
   /// Turns the encoded header of a call into the header of its answer.
   static void set_kind(std::byte* header, call_frame_kind kind, std::uint32_t length,
-                       bool has_failed_lane) noexcept {
-    header[0] = static_cast<std::byte>(kind) | (has_failed_lane ? lane_failed : std::byte{0});
+                       std::byte flags) noexcept {
+    header[0] = static_cast<std::byte>(kind) | flags;
     put_in_frame(header + 8, length);
   }
   [[nodiscard]] static std::uint16_t method_in(const std::byte* header) noexcept {

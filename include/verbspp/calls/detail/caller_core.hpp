@@ -70,12 +70,19 @@ class caller_core : public counted {
                                               const wait_limit& until) noexcept {
     return begin_waiting(of, nullptr, until);
   }
-  // If the call lends memory, the request begins after the first `loan_size` bytes of the body, in
-  // which these functions describe the memory.
+  // If the call lends memory, these functions describe the memory at the beginning of the body. The
+  // request follows at `request_offset`.
   [[nodiscard]] result<message> begin_lending(const method_description& of,
                                               const loan& lent) noexcept;
   [[nodiscard]] result<message> begin_waiting(const method_description& of, const loan* lent,
                                               const wait_limit& until) noexcept;
+  [[nodiscard]] static std::size_t request_offset(const message& begun,
+                                                  const method_description& of,
+                                                  const loan& lent) noexcept {
+    const bool contains_memory =
+        lane_in(body_of(begun)) == sent_lane && of.lends.contains(access::remote_read);
+    return loan_size + (contains_memory ? lent.what.length : 0);
+  }
   /// Ends the lease of a request that `begin_lending` has begun, and that will not be sent.
   void abandon_loan(const message& begun) noexcept;
   [[nodiscard]] result<slot_index> send(message&& request, const method_description& of,
@@ -90,8 +97,10 @@ class caller_core : public counted {
   }
   /// True if `begin` would return a message or an error other than `would_block`.
   [[nodiscard]] bool may_begin() noexcept;
-  /// True if `begin_lending` may find a lane, or ask for one.
-  [[nodiscard]] bool may_find_lane() const noexcept;
+  /// True if `begin_lending` needs no lane, or may find one, or ask for one.
+  [[nodiscard]] bool may_lend(const method_description& of, const loan& lent) const noexcept {
+    return sends(of, lent) || may_find_lane();
+  }
   /// True if all places of the pool are in use. No thread is woken when a place becomes free.
   [[nodiscard]] bool lacks_places() const noexcept { return pool_.available() == 0; }
   /// Takes the answer. \pre is_done(slot)
@@ -122,9 +131,15 @@ class caller_core : public counted {
     std::uint16_t generation = 0;  ///< distinguishes the calls that had this slot
     std::uint16_t next_free = 0;
     std::uint16_t method = 0;
-    std::uint16_t lane = no_lane;                   ///< the lane of the memory that the call lends
+    std::uint16_t lane = no_lane;  ///< the lane of the memory that the call lends, or `sent_lane`
     std::chrono::steady_clock::time_point begun{};  ///< only if durations are measured
     message answer{};
+  };
+
+  /// The memory of a call whose answer contains the bytes that the service writes.
+  struct sent_loan {
+    std::span<std::byte> memory{};
+    kept_memory kept{};  ///< for shared memory
   };
 
   struct method_counters {
@@ -154,6 +169,16 @@ class caller_core : public counted {
   void fail(const error& why) noexcept;
   [[nodiscard]] result<void> compare(std::span<const method_description* const> methods,
                                      const wait_limit& until) noexcept;
+  /// True if the bytes of the memory are to be sent with the messages of the call.
+  [[nodiscard]] bool sends(const method_description& of, const loan& lent) const noexcept;
+  [[nodiscard]] result<message> begin_sending(const method_description& of,
+                                              const loan& lent) noexcept;
+  /// Takes the bytes that the service has written from the answer, and writes them to the memory.
+  [[nodiscard]] result<void> take_sent(slot_index slot, message& answer,
+                                       caller_statistics& counters) noexcept;
+  /// Ends the service's access to the memory of a call that gets no answer.
+  void end_access(std::uint16_t lane, slot_index slot) noexcept;
+  [[nodiscard]] bool may_find_lane() const noexcept;
   [[nodiscard]] calling_lane* idle_lane() noexcept;
   /// Returns an idle lane. If there is none, asks the service for one.
   /// \errors `would_block` if there is none yet
@@ -183,7 +208,9 @@ class caller_core : public counted {
   owned<call_slot[]> slots_{};
   owned<calling_lane[]> lanes_{};
   std::uint32_t lane_count_;
-  std::uint32_t copied_size_;  ///< set to 0 if the device turns out to have no memory windows
+  std::uint32_t sent_size_;          ///< after `start`, the smaller `sent_size` of both ends
+  owned<sent_loan[]> sent_loans_{};  ///< one for each slot; null until a call needs it
+  std::uint32_t copied_size_;        ///< set to 0 if the device turns out to have no memory windows
   std::uint32_t first_free_ = 0;
   std::uint32_t queued_ = 0;
   std::optional<error> failure_{};

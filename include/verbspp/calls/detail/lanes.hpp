@@ -7,11 +7,14 @@
 /// and calls on other lanes are not affected. Without lanes, an access to a revoked lease would
 /// break the connection of the messages. A later call that lends memory connects another lane, if
 /// none is idle.
+///
+/// Small memory needs no lane: its bytes are part of the messages of the call.
 #pragma once
 
 #include <verbspp/base/detail/brief_lock.hpp>
 #include <verbspp/base/detail/reference.hpp>
 #include <verbspp/base/result.hpp>
+#include <verbspp/calls/method.hpp>
 #include <verbspp/channel/call_limit.hpp>
 #include <verbspp/channel/channel.hpp>
 #include <verbspp/channel/lease.hpp>
@@ -22,6 +25,7 @@
 #include <verbspp/memory/shared_buffer.hpp>
 #include <verbspp/qp/endpoint.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -37,6 +41,22 @@ inline constexpr std::size_t loan_size = 32;
 inline constexpr std::size_t lane_request_size = 8 + endpoint::encoded_size;
 /// The number in place of a lane's number in a call that lends 0 bytes, which uses no lane.
 inline constexpr std::uint16_t no_lane = UINT16_MAX;
+/// The number in place of a lane's number if the bytes of the lent memory are sent with the
+/// messages of the call.
+inline constexpr std::uint16_t sent_lane = no_lane - 1;
+
+/// The size of the bits that record which of these bytes a service has written, in bytes.
+[[nodiscard]] constexpr std::uint64_t size_of_bits(std::uint64_t length) noexcept {
+  return length / 8 + (length % 8 != 0 ? 1 : 0);
+}
+/// The space that a call needs in the service's message if the bytes of its memory are sent: the
+/// description of the memory, its bytes, the request, which the answer replaces, and the bits.
+[[nodiscard]] constexpr std::uint64_t space_for_sending(const method_description& of,
+                                                        std::uint64_t length,
+                                                        std::uint64_t request) noexcept {
+  return loan_size + length + std::max<std::uint64_t>(request, of.answer_size) +
+         (of.lends.contains(access::remote_write) ? size_of_bits(length) : 0);
+}
 
 /// Returns the number of the lane in the body of a call that lends memory.
 [[nodiscard]] std::uint16_t lane_in(std::span<const std::byte> body) noexcept;
@@ -70,12 +90,19 @@ struct calling_lane {
   }
 };
 
+/// Copies the bytes that a service has written from the beginning of an answer or refusal into the
+/// memory that the call has lent, and moves the rest of the body to its beginning. Writes nothing
+/// if the body is malformed. \returns the size of the rest
+[[nodiscard]] result<std::size_t> take_written(std::span<std::byte> body,
+                                               std::span<std::byte> into) noexcept;
+
 /// The memory that a call lends, as the caller sees it.
 struct loan {
   lease_request what;
   /// For shared memory: its handle, and the function that keeps it. Otherwise null.
   const void* shared = nullptr;
   kept_memory (*keep)(const void* shared) noexcept = nullptr;
+  std::uint32_t request_size = any_size;  ///< the size of the request, if it is known
 
   [[nodiscard]] kept_memory kept() const noexcept {
     return keep != nullptr ? keep(shared) : kept_memory();
@@ -118,6 +145,10 @@ class lent_memory : public counted {
  public:
   lent_memory(reference<serving_lane> lane, const remote_memory_description& what) noexcept
       : lane_(std::move(lane)), what_(what) {}
+  /// For memory whose bytes are sent.
+  /// \param body the space for the body of the answer, which contains the call at first
+  lent_memory(const remote_memory_description& what, std::span<std::byte> body) noexcept
+      : what_(what), body_(body) {}
   lent_memory(const lent_memory&) = delete;
   lent_memory& operator=(const lent_memory&) = delete;
   ~lent_memory() = default;
@@ -129,9 +160,33 @@ class lent_memory : public counted {
                                    call_limit limit) noexcept;
   [[nodiscard]] bool is_lane_usable() noexcept { return !lane_ || lane_->is_usable(); }
 
+  [[nodiscard]] bool is_sent() const noexcept { return !body_.empty(); }
+  [[nodiscard]] bool has_written() const noexcept { return written_ != 0; }
+  /// The position of the request in the body of the call.
+  [[nodiscard]] std::size_t request_offset() const noexcept {
+    return loan_size + (is_sent() ? what_.length : 0);
+  }
+  /// The space in which the answer or refusal is composed. \pre is_sent()
+  [[nodiscard]] std::span<std::byte> space() const noexcept {
+    return body_.first(body_.size() - bits().size()).subspan(request_offset());
+  }
+  /// Completes the body of an answer or refusal, which has `size` bytes in `space()`: puts the
+  /// bytes that the service has written before it. \returns the size of the body \pre is_sent()
+  [[nodiscard]] std::size_t complete(std::size_t size) noexcept;
+
  private:
-  reference<serving_lane> lane_;  ///< empty if the call lends 0 bytes
+  /// The bits of written bytes; used only if not all bytes before the last one were written.
+  [[nodiscard]] std::span<std::byte> bits() const noexcept {
+    const bool is_writable = what_.rights.contains(access::remote_write);
+    return body_.last(is_writable ? size_of_bits(what_.length) : 0);
+  }
+  void note_written(std::size_t offset, std::size_t length) noexcept;
+
+  reference<serving_lane> lane_{};  ///< empty if the call lends 0 bytes, or its bytes are sent
   remote_memory_description what_;
+  std::span<std::byte> body_{};  ///< empty unless the bytes are sent
+  std::size_t written_ = 0;      ///< no byte from this one on was written
+  bool has_gaps_ = false;        ///< not all bytes before `written_` were written
 };
 
 }  // namespace verbspp::detail

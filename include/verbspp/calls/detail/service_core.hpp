@@ -105,6 +105,10 @@ class open_call {
       : client_(std::move(from)), message_(std::move(request)) {}
   /// Adds the memory that the call lends, whose description precedes the request.
   void lend(reference<lent_memory> lent) noexcept { lent_ = std::move(lent); }
+  /// Adds memory whose bytes are part of the messages.
+  /// \errors `invalid_input` if the call is malformed, or leaves not enough space for the answer
+  [[nodiscard]] result<void> lend_sent(const remote_memory_description& what,
+                                       const method_description& of) noexcept;
   open_call(open_call&&) noexcept = default;
   open_call& operator=(open_call&& other) noexcept {
     if (this == &other) return *this;
@@ -122,7 +126,7 @@ class open_call {
 
   [[nodiscard]] bool is_open() const noexcept { return static_cast<bool>(client_); }
   [[nodiscard]] std::span<const std::byte> request() const noexcept {
-    return body_of(message_).subspan(lent_ ? loan_size : 0);
+    return body_of(message_).subspan(lent_ ? lent_->request_offset() : 0);
   }
   [[nodiscard]] channel_id client() const noexcept {
     return is_open() ? client_->id() : channel_id();
@@ -153,8 +157,11 @@ class open_call {
 
  private:
   [[nodiscard]] static error answered_already(const char* operation) noexcept;
-  /// The space for the body of the answer, which begins where the body of the request does.
+  /// The space for the body of the answer. It begins where the body of the request does, or behind
+  /// memory that was sent with the call.
   [[nodiscard]] std::span<std::byte> space() noexcept {
+    if (lent_ && lent_->is_sent()) [[unlikely]]
+      return lent_->space();
     const std::size_t size = message_.capacity() - call_header::size;
     return {message_.bytes().data() + call_header::size,
             std::min<std::size_t>(client_->answer_size(), size)};
