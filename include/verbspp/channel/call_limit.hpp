@@ -11,29 +11,35 @@ namespace verbspp {
 
 namespace detail {
 
-/// Accesses a limit whose type has been erased. If `begun` is null, returns true if the limit has
-/// passed; otherwise, stores the limit there.
-using limit_access = bool (*)(const void* source, wait_limit* begun) noexcept;
+/// The operations on a limit whose type has been erased. Each takes a pointer to the original
+/// limit.
+struct limit_source {
+  wait_limit (*make)(const void* source) noexcept;
+  bool (*has_passed)(const void* source) noexcept;
+};
 
 template <class Source>
-inline constexpr bool is_duration = false;
+inline constexpr limit_source limit_source_of = {
+    .make = [](const void* source) noexcept -> wait_limit {
+      return *static_cast<const Source*>(source);
+    },
+    .has_passed = [](const void* source) noexcept -> bool {
+      return wait_limit(*static_cast<const Source*>(source)).has_passed();
+    },
+};
+
+/// A duration begins only when the call waits. So a positive duration cannot have expired before
+/// the call, and there is no need to read the clock.
 template <class Number, class Period>
-inline constexpr bool is_duration<std::chrono::duration<Number, Period>> = true;
-
-template <class Source>
-bool access_limit(const void* source, wait_limit* begun) noexcept {
-  const Source& limit = *static_cast<const Source*>(source);
-  if (begun != nullptr) {
-    *begun = limit;
-    return false;
-  }
-  // A duration begins only when the call waits. So a positive duration cannot have expired before
-  // the call, and there is no need to read the clock.
-  if constexpr (is_duration<Source>)
-    return !(limit > Source::zero());
-  else
-    return wait_limit(limit).has_passed();
-}
+inline constexpr limit_source limit_source_of<std::chrono::duration<Number, Period>> = {
+    .make = [](const void* source) noexcept -> wait_limit {
+      return *static_cast<const std::chrono::duration<Number, Period>*>(source);
+    },
+    .has_passed = [](const void* source) noexcept -> bool {
+      using length = std::chrono::duration<Number, Period>;
+      return !(*static_cast<const length*>(source) > length::zero());
+    },
+};
 
 /// The default argument for `wait_limit` parameters. It stands for the channel's default limit, and
 /// is recognized by its address.
@@ -59,7 +65,7 @@ class call_limit {
   template <class Source>
     requires std::convertible_to<const Source&, wait_limit>
   VERBSPP_DATA_PATH call_limit(const Source& limit VERBSPP_LIFETIMEBOUND) noexcept
-      : source_(&limit), access_(&detail::access_limit<Source>) {}
+      : source_(&limit), how_(&detail::limit_source_of<Source>) {}
 
   /// The channel's default limit.
   [[nodiscard]] VERBSPP_DATA_PATH static call_limit of_channel() noexcept {
@@ -67,7 +73,7 @@ class call_limit {
   }
   /// Used by the library only: an optional limit; null stands for the channel's default limit.
   [[nodiscard]] VERBSPP_DATA_PATH static call_limit from(const wait_limit* limit) noexcept {
-    return {limit, limit != nullptr ? &detail::access_limit<wait_limit> : nullptr};
+    return {limit, limit != nullptr ? &detail::limit_source_of<wait_limit> : nullptr};
   }
 
   /// Used by the library only: true for the channel's default limit.
@@ -75,22 +81,19 @@ class call_limit {
   /// Used by the library only: true if the limit had already expired before the call; false for a
   /// positive duration.
   [[nodiscard]] VERBSPP_DATA_PATH bool has_passed() const noexcept {
-    return source_ != nullptr && access_(source_, nullptr);
+    return source_ != nullptr && how_->has_passed(source_);
   }
   /// Used by the library only: returns the limit. If it is a duration, the duration begins now.
   [[nodiscard]] wait_limit begin(std::chrono::nanoseconds of_channel) const noexcept {
-    if (source_ == nullptr) return of_channel;
-    wait_limit begun = wait_limit::forever();
-    access_(source_, &begun);
-    return begun;
+    return source_ != nullptr ? how_->make(source_) : wait_limit(of_channel);
   }
 
  private:
-  VERBSPP_DATA_PATH call_limit(const void* source, detail::limit_access access) noexcept
-      : source_(source), access_(access) {}
+  VERBSPP_DATA_PATH call_limit(const void* source, const detail::limit_source* how) noexcept
+      : source_(source), how_(how) {}
 
   const void* source_;
-  detail::limit_access access_;
+  const detail::limit_source* how_;
 };
 
 }  // namespace verbspp
