@@ -6,7 +6,6 @@
 #include <time.h>
 
 #include <algorithm>
-#include <bit>
 #include <cerrno>
 #include <utility>
 
@@ -64,10 +63,6 @@ completion_queue::~completion_queue() {
 
 softverbs::engine& completion_queue::engine() const noexcept { return owner_.engine(); }
 bool completion_queue::usable() const noexcept { return owner_.usable(); }
-
-std::uint32_t completion_queue::granted(std::uint32_t asked) noexcept {
-  return std::bit_ceil(asked + 1) - 1;
-}
 
 bool completion_queue::push(const completion& entry) {
   const std::lock_guard held(lock_);

@@ -99,9 +99,6 @@ class completion_queue final : public extensible_cq, private timed {
   completion_queue& operator=(const completion_queue&) = delete;
   ~completion_queue();
 
-  /// Returns the number of entries that the device grants for a requested number.
-  static std::uint32_t granted(std::uint32_t asked) noexcept;
-
   /// Adds a completion. Returns false if the completion is lost, because the queue is broken or
   /// full. Losing a completion breaks the queue. If the queue ignores overruns, it drops its oldest
   /// completion instead. A delayed completion is added later; `late_completion_lost` reports its

@@ -12,7 +12,7 @@ int receive_queue::grant(const device_limits& most, std::uint32_t& capacity,
                          std::uint32_t& entries) noexcept {
   if (capacity == 0 || capacity > most.work_requests || entries > most.gather_entries)
     return EINVAL;
-  capacity = std::bit_ceil(capacity);
+  capacity = std::min(std::bit_ceil(capacity), most.work_requests);
   entries = std::max(entries, 1U);
   return 0;
 }

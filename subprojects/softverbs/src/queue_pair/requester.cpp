@@ -50,14 +50,14 @@ protection_domain* domain_of(const queue_pair_core& pair) noexcept {
 requester::requester(queue_pair_core& pair, const ibv_qp_init_attr& granted)
     : pair_(pair),
       capacity_(granted.cap.max_send_wr),
+      mask_(capacity_ == 0 ? 0 : std::bit_ceil(capacity_) - 1),
       max_entries_(granted.cap.max_send_sge),
-      ring_(capacity_, domain_of(pair)),
-      entries_(max_entries_ == 1 ? 0 : std::size_t{capacity_} * max_entries_, domain_of(pair)),
       max_inline_(granted.cap.max_inline_data),
+      ring_(places(), domain_of(pair)),
+      entries_(max_entries_ == 1 ? 0 : places() * max_entries_, domain_of(pair)),
       signals_all_(granted.sq_sig_all != 0),
-      inline_(has_inline_among_entries() ? 0 : std::size_t{capacity_} * max_inline_,
-              domain_of(pair)),
-      datagrams_(granted.qp_type == IBV_QPT_UD ? capacity_ : 0, domain_of(pair)) {}
+      inline_(has_inline_among_entries() ? 0 : places() * max_inline_, domain_of(pair)),
+      datagrams_(granted.qp_type == IBV_QPT_UD ? places() : 0, domain_of(pair)) {}
 
 int requester::post(const ibv_send_wr& asked, posting way) {
   const operation& what = operations_known[asked.opcode];

@@ -96,15 +96,17 @@ class requester {
     std::uint32_t last_psn() const noexcept { return (first_psn + packets - 1) & psn_mask; }
   };
 
-  request& at(std::uint32_t number) noexcept { return ring_[number & (capacity_ - 1)]; }
+  /// The number of places for requests: a power of two, at least the capacity; 0 if that is 0.
+  std::size_t places() const noexcept { return capacity_ == 0 ? 0 : std::size_t{mask_} + 1; }
+  request& at(std::uint32_t number) noexcept { return ring_[number & mask_]; }
   ibv_sge* entries_of(std::uint32_t number) noexcept {
     if (max_entries_ == 1) return &at(number).only_entry;
-    return entries_.get() + std::size_t{number & (capacity_ - 1)} * max_entries_;
+    return entries_.get() + std::size_t{number & mask_} * max_entries_;
   }
   /// Inline data has no entries. It is stored in place of the entries if there is enough space.
   std::byte* inline_of(std::uint32_t number) noexcept {
     if (has_inline_among_entries()) return reinterpret_cast<std::byte*>(entries_of(number));
-    return inline_.get() + std::size_t{number & (capacity_ - 1)} * max_inline_;
+    return inline_.get() + std::size_t{number & mask_} * max_inline_;
   }
   bool has_inline_among_entries() const noexcept {
     return max_inline_ <= max_entries_ * sizeof(ibv_sge);
@@ -118,9 +120,7 @@ class requester {
     std::uint32_t qpn;
     std::uint32_t qkey;
   };
-  datagram& datagram_of(std::uint32_t number) noexcept {
-    return datagrams_[number & (capacity_ - 1)];
-  }
+  datagram& datagram_of(std::uint32_t number) noexcept { return datagrams_[number & mask_]; }
 
   struct local_memory;
   bool carry_out_directly(request& work) noexcept;
@@ -170,11 +170,12 @@ class requester {
 
   // The members that a direct request accesses come first, in little more than a cache line.
   queue_pair_core& pair_;
-  std::uint32_t capacity_;  ///< a power of two, or 0
+  std::uint32_t capacity_;
+  std::uint32_t mask_;  ///< maps the number of a request to its place
   std::uint32_t max_entries_;
+  std::uint32_t max_inline_;
   queue_array<request, queue_content::sends> ring_;
   queue_array<ibv_sge, queue_content::sends> entries_;
-  std::uint32_t max_inline_;
   std::atomic<std::uint32_t> freed_{0};
   std::uint32_t oldest_ = 0;
   std::uint32_t next_ = 0;

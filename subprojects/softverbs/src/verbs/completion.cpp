@@ -12,6 +12,8 @@
 #include "verbs/nesting.hpp"
 #include "verbs/next_library.hpp"
 
+#include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <mutex>
 #include <new>
@@ -22,6 +24,12 @@ namespace {
 
 bool is_too_long(const ibv_context* verbs, int entries) noexcept {
   return entries > static_cast<int>(soft_device_of(verbs)->most().completion_entries);
+}
+
+/// Rounds a requested number of entries up, as devices do. \pre the number is not too long
+std::uint32_t granted(const ibv_context* verbs, int entries) noexcept {
+  return std::min(std::bit_ceil(static_cast<std::uint32_t>(entries) + 1) - 1,
+                  soft_device_of(verbs)->most().completion_entries);
 }
 
 /// Creates a completion queue. Returns null with errno set on failure.
@@ -41,9 +49,9 @@ completion_queue* create(ibv_context* verbs, int entries, void* user_context,
     return nullptr;
   }
   try {
-    auto queue = std::make_unique<completion_queue>(
-        device, completion_queue::granted(static_cast<std::uint32_t>(entries)),
-        static_cast<completion_channel*>(channel), user_context, options);
+    auto queue = std::make_unique<completion_queue>(device, granted(verbs, entries),
+                                                    static_cast<completion_channel*>(channel),
+                                                    user_context, options);
     const std::lock_guard held(device.engine().lock());
     if (device.completion_queues.size() >= device.device().most().completion_queues) {
       errno = ENOMEM;
@@ -163,7 +171,7 @@ SOFTVERBS_EXPORT int ibv_resize_cq(ibv_cq* queue, int entries) {
   if (static_cast<completion_queue*>(queue)->is_being_read_here()) return refuse_nested_poll();
   try {
     auto* ours = static_cast<completion_queue*>(queue);
-    const std::uint32_t capacity = completion_queue::granted(static_cast<std::uint32_t>(entries));
+    const std::uint32_t capacity = granted(queue->context, entries);
     // This variable will hold the old entries. It is declared before the lock is taken, so that the
     // old entries are freed without the lock.
     auto places = ours->places(capacity);

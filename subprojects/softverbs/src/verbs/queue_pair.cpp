@@ -37,7 +37,9 @@ int grant(const device_limits& most, ibv_qp_cap& capacities, bool shares_receive
       capacities.max_recv_sge > most.gather_entries ||
       capacities.max_inline_data > most.inline_data)
     return EINVAL;
-  const auto requests = [](std::uint32_t asked) { return asked == 0 ? 0 : std::bit_ceil(asked); };
+  const auto requests = [&](std::uint32_t asked) {
+    return asked == 0 ? 0 : std::min(std::bit_ceil(asked), most.work_requests);
+  };
   capacities.max_send_wr = requests(capacities.max_send_wr);
   capacities.max_recv_wr = requests(capacities.max_recv_wr);
   if (capacities.max_send_wr != 0) capacities.max_send_sge = std::max(capacities.max_send_sge, 1U);

@@ -318,6 +318,45 @@ TEST_CASE("a device reports its limits of receive work queues, and they can be r
   CHECK(ibv_create_rwq_ind_table(opened.verbs, &both) != nullptr);
 }
 
+TEST_CASE("a device grants no more than its limits", "[.][differ]") {
+  options all;
+  all.device = "soft2";
+  all.cq_entries = 300;
+  all.send_requests = all.receive_requests = 100;
+  connection link(all);
+  endpoint& end = link.left;
+  CHECK(end.granted.max_send_wr == 100);
+  CHECK(end.granted.max_recv_wr == 100);
+  CHECK(end.queue->cqe == 300);
+  REQUIRE(ibv_resize_cq(end.queue, 290) == 0);
+  CHECK(end.queue->cqe >= 290);
+  CHECK(end.queue->cqe <= 300);
+  // Each round begins at another place of the rings.
+  for (std::uint64_t round = 0; round < 3; ++round) {
+    for (std::uint64_t id = 0; id < 100; ++id) REQUIRE(end.post_receive(id, {}) == 0);
+    CHECK(end.post_receive(100, {}) == ENOMEM);
+    ibv_sge piece = link.right.piece(0, 8);
+    std::vector<ibv_send_wr> writes = list_of_writes(101, piece, end.here());
+    ibv_send_wr* refused = nullptr;
+    CHECK(ibv_post_send(link.right.pair, writes.data(), &refused) == ENOMEM);
+    CHECK(refused == &writes.back());
+    for (std::uint64_t id = 1; id <= 100; ++id) CHECK(link.right.wait().wr_id == id);
+    for (std::uint64_t id = 0; id < 100; ++id) {
+      REQUIRE(link.right.send(id, {}) == 0);
+      CHECK(link.right.wait().wr_id == id);
+      CHECK(end.wait().wr_id == id);
+    }
+  }
+  endpoint shares([&] {
+    options wanted = all;
+    wanted.shared_receives = true;
+    return wanted;
+  }());
+  ibv_srq_attr limits{};
+  REQUIRE(ibv_query_srq(shares.shared, &limits) == 0);
+  CHECK(limits.max_wr <= 100);
+}
+
 TEST_CASE("a device reports its limits, and they can be reached", "[.][differ]") {
   open_context opened("soft1");
   ibv_context* verbs = opened.verbs;
