@@ -140,8 +140,10 @@ result<caller> open_caller(const protection_domain& domain) {
   VERBSPP_TRY(calls, caller::open(prepared, {.in_flight = calls_in_flight}));
   const endpoint own = prepared.endpoint();
   VERBSPP_TRY(connected, std::move(prepared).handshake(own));
-  const frame answer({.kind = call_frame_kind::answer, .length = 4, .credits = 1 + calls_in_flight},
-                     std::uint32_t{1024});
+  const std::array<std::uint32_t, 2> sizes{1024, 0};  // of requests, and of lent memory to send
+  const frame answer(
+      {.kind = call_frame_kind::answer, .length = sizeof(sizes), .credits = 1 + calls_in_flight},
+      sizes);
   frame question;
   if (device_deliver_bytes(pair, answer.bytes.data(), answer.size) != 0)
     return error(error_kind::driver, "benchmark", "the answer to the caller was not delivered");
@@ -567,7 +569,7 @@ static bool loop_verbspp_usual_call(program& p, std::uint64_t operations) {
     while (const std::uint32_t size = device_take_sent(pair, answer.bytes.data())) {
       // The request becomes its own answer.
       call_header::set_kind(answer.bytes.data(), call_frame_kind::answer,
-                            size - std::uint32_t{call_header::size}, false);
+                            size - std::uint32_t{call_header::size}, {});
       call_header::set_credits(answer.bytes.data(), ++p.credits);
       if (device_deliver_bytes(pair, answer.bytes.data(), size) != 0) return false;
     }
