@@ -140,7 +140,8 @@ result<caller> open_caller(const protection_domain& domain) {
   VERBSPP_TRY(calls, caller::open(prepared, {.in_flight = calls_in_flight}));
   const endpoint own = prepared.endpoint();
   VERBSPP_TRY(connected, std::move(prepared).handshake(own));
-  const std::array<std::uint32_t, 2> sizes{1024, 0};  // of requests, and of lent memory to send
+  const std::array<std::uint32_t, 2> sizes{
+      1024, 0};  // the largest request, and the most lent memory to send
   const frame answer(
       {.kind = call_frame_kind::answer, .length = sizeof(sizes), .credits = 1 + calls_in_flight},
       sizes);

@@ -12,7 +12,7 @@ namespace verbspp::detail {
 
 namespace {
 
-// The events of poll have the same values as those of epoll.
+// poll and epoll use the same values for their events.
 epoll_event entry_for(short events) noexcept {
   return {.events = static_cast<std::uint32_t>(events), .data = {}};
 }

@@ -319,10 +319,11 @@ VERBSPP_DATA_PATH void service_core::dispatch(open_call& call, const call_header
   const method_description& method = entry.handler->method();
   if (!method.lends.empty() != (header.kind == call_frame_kind::lending_call))
     return call.refuse(error_kind::mismatch,
-                       method.lends.empty() ? "the call lends memory, but the service expects none: "
-                                              "define the method alike at both ends"
-                                            : "the call lends no memory, but the service expects "
-                                              "some: define the method alike at both ends");
+                       method.lends.empty()
+                           ? "the call lends memory, but the service expects none: "
+                             "define the method alike at both ends"
+                           : "the call lends no memory, but the service expects "
+                             "some: define the method alike at both ends");
   if (!method.lends.empty() && !take_loan(call, client, method)) return;
   const auto actual = static_cast<std::uint32_t>(call.request().size());
   const std::uint32_t size = method.request_size;

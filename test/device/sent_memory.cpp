@@ -52,7 +52,7 @@ struct sending_calls {
       must(call.write(must(own.gather(0, each.length)), each.offset, patience));
     }
   }
-  /// What the memory has after these writes, if all of its bytes were 1.
+  /// The bytes of the memory after these writes, if all of them were 1 before.
   [[nodiscard]] static std::vector<std::byte> after(std::size_t size,
                                                     std::span<const piece> pieces) {
     std::vector<std::byte> made(size, std::byte{1});
@@ -198,7 +198,7 @@ TEST_CASE("memory is sent to devices without windows") {
   CHECK(refused.calls() == 0);
 }
 
-TEST_CASE("of memory that is sent, only the bytes that the handler writes change") {
+TEST_CASE("in memory that is sent, only the bytes that the handler writes change") {
   sending_calls all;
   const std::vector<std::vector<piece>> cases{
       {},
@@ -234,7 +234,8 @@ TEST_CASE("of memory that is sent, only the bytes that the handler writes change
   CHECK(all.calls.statistics().lanes == 0);
 }
 
-TEST_CASE("a handler reads what it has written to memory that is sent, and errors do no harm") {
+TEST_CASE(
+    "a handler reads the bytes that it has written to memory that is sent, and errors do no harm") {
   sending_calls all;
   std::vector<std::byte> own(64, std::byte{1});
   std::thread serving([&] {

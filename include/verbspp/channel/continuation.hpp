@@ -62,8 +62,8 @@ class continuation : detail::list_links {
   /// Prevents the call. A no-op if the continuation is not waiting.
   VERBSPP_DATA_PATH void cancel() noexcept { static_cast<void>(taken()); }
 
-  /// Used by the library only: removes the continuation from its list. The return value spares the
-  /// caller a register.
+  /// Used by the library only: removes the continuation from its list. Returns the continuation,
+  /// so that the caller need not keep its address.
   VERBSPP_DATA_PATH continuation& taken() noexcept {
     unlink();
     return limit_ ? end_limit() : *this;
