@@ -92,7 +92,7 @@ TEST_CASE("a stop request for a coroutine wakes the loop of its channel") {
             alone.link.poll();
             return waiting.is_done();
           });
-          return is_cancelled(waiting) && rounds < 8;
+          return is_cancelled(waiting) && rounds < 100;
         }).is_as_promised());
 }
 
