@@ -104,10 +104,10 @@ result<void> shared_receive_queue::arm_limit(std::uint32_t limit) const noexcept
   constexpr const char* modifying = "ibv_modify_srq";
   if (native_ == nullptr) return moved_from(modifying);
   if (limit > capacities().max_work_requests)
-    return error::above_limit(modifying, "receives below which the event occurs", limit,
+    return error::above_limit(modifying, "number of receives for arm_limit", limit,
                               capacities().max_work_requests,
-                              "the queue cannot hold more receives, so the event would occur at "
-                              "once: pass a lower number");
+                              "the queue cannot hold more receives, so the limit event would occur "
+                              "at once: pass a lower number");
   ibv_srq_attr attributes{};
   attributes.srq_limit = limit;
   const int errnum = detail::errno_of(ibv_modify_srq(native_, &attributes, IBV_SRQ_LIMIT));

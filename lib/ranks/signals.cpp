@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ranks/barrier_pattern.hpp"
 #include "ranks/step.hpp"
+#include <verbspp/base/detail/words.hpp>
 #include <verbspp/channel/detail/channel_access.hpp>
 #include <verbspp/channel/detail/channel_core.hpp>
 #include <verbspp/channel/pending.hpp>
@@ -52,15 +53,16 @@ std::optional<error> signals::objection(const peer_list& ranks) noexcept {
       return error::above_limit(collective_step, "rank", rank, size_ - 1,
                                 "the list of ranks contains a rank that the world does not have");
     if (std::exchange(other(rank).is_named, true))
-      return error::out_of_range(collective_step, "rank", rank,
-                                 "the list of ranks contains this rank twice");
+      return error_in_words_of(error_kind::invalid_input, collective_step,
+                               "the list of ranks contains rank %u twice: name each rank once",
+                               rank);
     return std::nullopt;
   };
   for (const std::uint32_t rank : ranks)
     if (const auto objects = check(rank); objects && !found) found = objects;
   if (!found && !other(rank_).is_named)
-    found = error::out_of_range(collective_step, "rank", rank_,
-                                "the list of ranks must contain the calling rank");
+    found = error_in_words_of(error_kind::invalid_input, collective_step,
+                              "the list of ranks lacks rank %u, the calling rank: add it", rank_);
   for (const std::uint32_t rank : ranks)
     if (rank < size_) other(rank).is_named = false;
   return found;

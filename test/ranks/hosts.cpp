@@ -204,7 +204,7 @@ TEST_CASE("a process finds its rank by a list of hosts in a file", "[not-in-vm]"
     return "{\"port\": " + port.text() + ", \"hosts\": [" + hosts + "]}";
   };
   {
-    // This list contains only this host's own name. The list after this block has two hosts.
+    // The process finds its rank by its own host name, so VERBSPP_RANK is not needed.
     const file_of alone(with_hosts("\"" + std::string(own.data()) + "\""));
     ::setenv("VERBSPP_HOSTS", alone.path(), 1);
     CHECK(must(find_bootstrap(patience)).size() == 1);

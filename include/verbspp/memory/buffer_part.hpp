@@ -52,7 +52,7 @@ class VERBSPP_CONSUMABLE buffer_part {
   ~buffer_part() = default;
 
   // Access to the elements of the part. These functions are deleted for a temporary part, because
-  // its memory would be freed before the result could be used.
+  // its memory is freed at the end of the expression, and a stored result would dangle.
 
   [[nodiscard]] value_type* data() & noexcept VERBSPP_LIFETIMEBOUND {
     return buffer_.data() + first_;

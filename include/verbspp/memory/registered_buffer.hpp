@@ -195,7 +195,7 @@ class VERBSPP_CONSUMABLE registered_buffer {
   }
 
   // Access to the elements. These functions are deleted for a temporary buffer, because its memory
-  // would be freed before the result could be used.
+  // is freed at the end of the expression, and a stored result would dangle.
 
   /// Null if the buffer was moved from.
   [[nodiscard]] Element* data() & noexcept VERBSPP_LIFETIMEBOUND { return first_; }

@@ -110,7 +110,7 @@ class VERBSPP_CONSUMABLE shared_buffer {
   }
 
   // Access to the elements. These functions are deleted for a temporary handle. It may be the last
-  // handle, and the memory would then be freed before the result could be used.
+  // handle, whose memory is freed at the end of the expression, so a stored result would dangle.
 
   /// Null if the handle was moved from.
   [[nodiscard]] Element* data() const& noexcept VERBSPP_LIFETIMEBOUND {

@@ -161,8 +161,8 @@ int identifier::reserve(ip_address address) {
 }
 
 int identifier::choose(const place& at) {
-  // The number of breakages is read before the check, so that `look_at_device` notices a breakage
-  // that happens between the two.
+  // The number of breakages is read before the check. So a breakage after the check changes the
+  // number, and `look_at_device` notices it.
   const unsigned breakages = faults::breakages(at.device);
   if (faults::is_broken(at.device)) return ENODEV;
   ibv_context* const opened = manager_context(at.device);
