@@ -109,7 +109,8 @@ bool is_first_of_ibv_client(std::span<const std::byte> message, bool with_zeros)
   return true;
 }
 
-/// A connection whose receives are posted, and the memory that they use.
+/// Plays the rounds over a connection whose receives are posted. Refers to the memory of the
+/// messages, which the caller owns.
 class game {
  public:
   game(const options& given, const script& lines, const memory_region<>& outgoing,

@@ -90,7 +90,8 @@ error no_queue_pair(const char* operation) noexcept {
           "this queue pair was moved from, or consumed by a transition"};
 }
 
-/// Modifies the queue pair with complete attributes.
+/// Makes the transition with these attributes, to which it adds only the state. On success, stores
+/// `local` and `parameters` in the queue pair.
 result<void> apply(queue_pair_data& queue_pair, queue_pair_state from, queue_pair_state to,
                    ibv_qp_attr attributes, queue_pair_attribute_set given, const endpoint& local,
                    const connection_parameters& parameters) noexcept {

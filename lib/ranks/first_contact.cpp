@@ -289,10 +289,9 @@ void first_contact::serve(group& members) noexcept {
 
 result<void> first_contact::answer(group& members, std::uint32_t peer) noexcept {
   const contact& with = contacts_.get()[peer];
-  if (!with.way && clock::now() < introduces_from_)
-    return error(error_kind::timed_out, calling,
-                 "the bootstrap recently failed to introduce a rank, so it is not asked again for "
-                 "one second: try again after that");
+  // The bootstrap has recently failed to introduce a rank. It is not asked yet; the peer calls
+  // again.
+  if (!with.way && clock::now() < introduces_from_) return error::from_errno(EAGAIN, calling);
   const result<void> made = make(members, peer, time_to_meet);
   if (!with.way) introduces_from_ = clock::now() + time_between_failures;
   return made;

@@ -111,8 +111,8 @@ class awaited_lease {
 
 /// The memory to be leased, and the rights.
 struct lease_request {
-  /// The registration of the memory. Null, as `memory` is then, if the registration no longer
-  /// exists. Also null if a lease by registration is to register memory that is not registered yet.
+  /// The registration of the memory. Null if it no longer exists, in which case `memory` is null as
+  /// well, or if a lease by registration is to register memory that is not registered yet.
   ibv_mr* registered;
   std::uint64_t address;  ///< the first byte, as peers address it
   std::byte* memory;      ///< the program's address of the first byte; null for a window part

@@ -45,9 +45,11 @@ concept FitsPrivateData = TravelsAsBytes<Value> && sizeof(Value) <= Most;
 /// Up to `Most` bytes of private data in a message of the connection manager, set from a value or
 /// from a sequence of bytes.
 ///
-///     struct greeting { std::uint32_t version, tenant; };   // big-endian, if hosts differ
-///     route.connect(std::move(prepared), 5s, {.data = greeting{1, 7}});
-///     const auto said = request.data().as<greeting>();      // at the other end
+///     // The numbers are big-endian if the byte orders of the hosts differ.
+///     struct greeting { std::uint32_t version, tenant; };
+///     VERBSPP_TRY(connected, std::move(route).connect(std::move(prepared), 5s,
+///                                                     {.data = greeting{1, 7}}));
+///     const auto said = request.data().as<greeting>();  // at the other end
 ///
 /// The peer may receive more bytes than were set, because InfiniBand and RoCE pad the data with
 /// zeros to `Most` bytes. A value is therefore read from the first bytes, and data of variable
