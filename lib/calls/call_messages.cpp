@@ -134,9 +134,10 @@ void short_text::add(std::uint32_t number) noexcept {
 std::size_t write_refusal(std::span<std::byte> into, error_kind kind,
                           std::string_view text) noexcept {
   if (into.empty()) return 0;
-  into[0] = static_cast<std::byte>(kind);
   const std::size_t size = std::min({text.size(), into.size() - 1, longest_words});
-  if (size != 0) std::memcpy(&into[1], text.data(), size);
+  // The text may be a part of the request, which begins at the same place.
+  if (size != 0) std::memmove(&into[1], text.data(), size);
+  into[0] = static_cast<std::byte>(kind);
   return 1 + size;
 }
 

@@ -135,16 +135,25 @@ result<void> caller_core::compare(std::span<const method_description* const> met
     VERBSPP_TRY(slot, send(std::move(request), comparison, list.size()));
     VERBSPP_TRY(answer, wait(slot, comparison, until));
     const std::byte* const of_service = body_of(std::as_const(answer)).data();
-    largest_request_ = std::min(message_size_, get_from_frame<std::uint32_t>(of_service));
+    const auto largest = get_from_frame<std::uint32_t>(of_service);
+    if (largest < largest_comparison)
+      return error(error_kind::mismatch, starting,
+                   "the service accepts only requests that are too small for a list of methods: it "
+                   "does not follow the protocol");
+    largest_request_ = std::min(message_size_, largest);
     sent_size_ =
         std::min(sent_size_, get_from_frame<std::uint32_t>(of_service + sizeof(std::uint32_t)));
   } while (next < methods.size());
   const bool lends =
       std::ranges::any_of(methods, [](const auto* each) { return !each->lends.empty(); });
-  if (lends && largest_request_ < lane_request_size)
-    return error::out_of_range(starting, "message_size", largest_request_,
-                               "use at least 376 bytes at both ends, since a method lends memory");
+  if (lends) return check_lane_request(starting);
   return success();
+}
+
+result<void> caller_core::check_lane_request(const char* operation) const noexcept {
+  if (largest_request_ >= lane_request_size) return success();
+  return error::out_of_range(operation, "message_size", largest_request_,
+                             "use at least 376 bytes at both ends, since a method lends memory");
 }
 
 result<void> caller_core::make_counters(
@@ -257,6 +266,7 @@ bool caller_core::may_find_lane() const noexcept {
 }
 
 result<void> caller_core::request_lane(calling_lane& lane) noexcept {
+  VERBSPP_TRYV(check_lane_request(opening_lane.name));
   VERBSPP_TRY(request, begin(opening_lane));
   VERBSPP_TRY(prepared,
               prepare_lane(core_, core_.connection().settings().waiting,

@@ -124,7 +124,8 @@ void open_call::finish(call_frame_kind kind, std::size_t size) noexcept {
   // The header keeps the number and the method of the request.
   call_header::set_kind(message_.bytes().data(), kind, static_cast<std::uint32_t>(size), flags);
   lent_ = {};
-  std::exchange(client_, {})->deliver(std::move(message_));
+  message answer = std::move(message_);  // returns to its pool at once if the client has left
+  std::exchange(client_, {})->deliver(std::move(answer));
 }
 
 result<void> open_call::lend_sent(const remote_memory_description& what,

@@ -143,7 +143,7 @@ std::uint32_t hub_state::take_arrivals(std::span<arrival> into) noexcept {
   empty_slots slots{.next = into.data(), .left = into.size()};
   if (rows_.has_ready()) [[unlikely]]
     slots = take_listed(slots);
-  if (take_completions<true>(slots)) [[unlikely]]
+  if (slots.left != 0 && take_completions<true>(slots)) [[unlikely]]
     slots = take_more_completions(slots);
   // The event that should wake another thread may belong to a completion that this thread has
   // taken. So the remaining completions are listed now, and the caller wakes the other thread for

@@ -119,7 +119,8 @@ short exchange_core::events() const noexcept {
 }
 
 short exchange_core::loop_events() const noexcept {
-  return descriptor_.is_made() ? static_cast<short>(events() | POLLIN) : events();
+  // With a token, the descriptor may be an epoll instance, which is only ever readable.
+  return limit_.has_callbacks() ? static_cast<short>(events() | POLLIN) : events();
 }
 
 result<void> exchange_core::wait() noexcept {

@@ -98,6 +98,29 @@ TEST_CASE("a handler can refuse a call, and the caller gets the kind and the tex
   }
 }
 
+TEST_CASE("the text of a refusal may be a part of the request") {
+  struct quoting_service : service_threads {
+    explicit quoting_service(const testbed& bed) : service_threads(bed) {
+      serve(service::create(bed.domain, default_options,
+                            handles<echo_method>([](received_call<echo_method> call) {
+                              const auto words = call.request();
+                              call.refuse(
+                                  error_kind::busy,
+                                  {reinterpret_cast<const char*>(words.data()), words.size()});
+                            })),
+            1);
+    }
+  };
+  const testbed bed;
+  quoting_service serving(bed);
+  auto [calls, link] = serving.prepare();
+  must(calls.start<echo_method>(std::move(link), patience));
+  const error refused =
+      failure_of(calls.call<echo_method>(bytes_of("there is no such word"), patience));
+  CHECK(refused == error_kind::busy);
+  CHECK_THAT(refused.message(), Catch::Contains("there is no such word"));
+}
+
 TEST_CASE("answers may come in any order, from any thread") {
   const testbed bed;
   running_service serving(bed);

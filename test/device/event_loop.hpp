@@ -35,8 +35,8 @@ void serve(Source& source, Work work) {
         throw failure(__FILE__, __LINE__, "epoll does not accept the descriptor");
       watched = events;
       const auto deadline = source.deadline();
-      const auto latest = std::min(deadline, clock::now() + patience);
-      const auto length = std::chrono::ceil<std::chrono::milliseconds>(latest - clock::now());
+      const wait_limit latest = std::min(deadline, clock::now() + patience);
+      const auto length = std::chrono::ceil<std::chrono::milliseconds>(*latest.remaining());
       epoll_event ready{};
       const int count =
           ::epoll_wait(loop.descriptor(), &ready, 1,

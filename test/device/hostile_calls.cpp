@@ -28,7 +28,8 @@ raw_end hostile_client(const testbed& bed, running_service& serving) {
 /// A service whose part is played by the test, and a caller that is connected to it.
 class played_service {
  public:
-  explicit played_service(const testbed& bed) : end(bed) {
+  /// \param largest the size of the largest request that the service claims to accept
+  explicit played_service(const testbed& bed, std::uint32_t largest = 1024) : end(bed) {
     auto prepared_end = must(bed.domain.build_channel().build());
     calls.emplace(must(caller::open(prepared_end)));
     channel_pair ends = connect_channels(std::move(prepared_end), end.take_prepared());
@@ -40,7 +41,7 @@ class played_service {
           calls->start<sum_method, echo_method, add_up, fill>(std::move(ends.left), patience);
       if (started.has_error()) failed = started.error().message();
     });
-    const std::array<std::uint32_t, 2> sizes{detail::in_frame_order(std::uint32_t{1024}),
+    const std::array<std::uint32_t, 2> sizes{detail::in_frame_order(largest),
                                              detail::in_frame_order(std::uint32_t{1024})};
     end.send(frame(answer_to(end.receive_header()), bytes_in(sizes)));
     starting.join();
@@ -210,6 +211,13 @@ TEST_CASE("a message that is not an answer ends the connection of a caller") {
   CHECK(ended == error_kind::mismatch);
   CHECK_THAT(ended.message(), Catch::Contains("not an answer"));
   CHECK(failure_of(peer.calls->call<sum_method>({}, patience)) == error_kind::mismatch);
+}
+
+TEST_CASE("a caller refuses a service that accepts only requests of a few bytes") {
+  const testbed bed;
+  for (const std::uint32_t largest : {0U, 31U, 127U})
+    CHECK_THROWS_WITH(played_service(bed, largest),
+                      Catch::Contains("does not follow the protocol"));
 }
 
 TEST_CASE("a caller survives refusals with any bytes") {

@@ -162,6 +162,19 @@ TEST_CASE("memory is sent if it fits a message, and otherwise lent over a lane")
   CHECK(all.calls.statistics().sent_bytes == sent);
 }
 
+TEST_CASE("a call that needs a lane is refused if messages have no room for the request for one") {
+  const testbed bed;
+  lending_service serving(bed);
+  auto [calls, link] = serving.prepare({.message_size = 200});
+  must(calls.start<sum_method>(std::move(link), patience));
+  std::vector<std::byte> own(300, std::byte{1});
+  const error refused = failure_of(calls.call<fill>(7, own, patience));
+  CHECK(refused == error_kind::invalid_input);
+  CHECK_THAT(refused.message(), Catch::Contains("use at least 376 bytes"));
+  CHECK(all_are(own, 1));
+  CHECK(must(calls.call<sum_method>({.first = 1, .second = 2}, patience)) == 3);
+}
+
 TEST_CASE("the smaller of both ends' limits applies to memory that is sent") {
   const testbed bed;
   const auto sends = [&](const service_options& of_service, const caller_options& of_caller,

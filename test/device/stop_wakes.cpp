@@ -127,7 +127,7 @@ TEST_CASE("a stop request for a coroutine wakes the waits and loops of its hub")
           channel_hub hub = must(channel_hub::create(bed.domain, {.waiting = wait_mode::sleep()}));
           channel_pair ends = connect_channels(bed.domain.build_channel().hub(hub));
           const message_pool pool = must(message_pool::create(bed.domain, 8, 64));
-          inbox messages = must(inbox::open(ends.left, pool));
+          inbox messages = must(inbox::open(ends.left, pool, {.depth = 8, .refill = 4}));
           routine waiting = await_message(messages, until);
           if (is_loop) {
             serve(hub, [&] {

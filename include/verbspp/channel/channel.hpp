@@ -190,12 +190,12 @@ class channel : public detail::core_owner,
   /// channel if the limit of a continuation was reached.
   void poll() noexcept;
   /// Waits for an event, in the channel's `wait_mode`: a result that was not taken from its handle,
-  /// a message that the inbox has not returned, or the failure of the channel. It returns
-  /// immediately as long as such an event is pending, even if another call has collected the
-  /// completion. While requests are outstanding, it also returns once for completions whose results
-  /// were taken already, or that have no handle. Reaching the limit does not break the channel, but
-  /// a failure that the device reports, or an event on the descriptor that the channel watches,
-  /// does.
+  /// a message that the inbox has not returned, a stop request for a continuation or coroutine,
+  /// or the failure of the channel. It returns immediately as long as such an event is pending,
+  /// even if another call has collected the completion. Call `poll` to handle a stop request. While
+  /// requests are outstanding, it also returns once for completions whose results were taken
+  /// already, or that have no handle. Reaching the limit does not break the channel, but a failure
+  /// that the device reports, or an event on the descriptor that the channel watches, does.
   /// \param file_descriptor one of the program's own descriptors, which also ends the wait when it
   /// becomes readable or is hung up, without any other effect; a negative number means none
   /// \returns the cause of the wait's end, which is `completions` if the channel broke

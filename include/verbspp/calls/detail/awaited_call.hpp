@@ -43,8 +43,7 @@ class [[nodiscard]] awaited_call : awaited {
   [[nodiscard]] bool await_ready() noexcept { return !has_to_queue() && advance(); }
   void await_suspend(std::coroutine_handle<> waiting) noexcept {
     waiting_ = waiting;
-    // A call that waits for a lane must not delay calls that need none.
-    if (!is_sent_ && !LendsMemory<Called>) {
+    if (!is_sent_ && is_ordered()) {
       is_queued_ = true;
       core_->enter_queue(description);
     }
@@ -91,7 +90,14 @@ class [[nodiscard]] awaited_call : awaited {
       return send_call<Called>(*core_.get(), core_->begin(description), request_);
   }
   [[nodiscard]] bool has_to_queue() const noexcept {
-    return !LendsMemory<Called> && core_ && core_->has_queue();
+    return core_ && is_ordered() && core_->has_queue();
+  }
+  /// True unless the call may have to wait for a lane, which must not delay calls that need none.
+  [[nodiscard]] bool is_ordered() const noexcept {
+    if constexpr (LendsMemory<Called>)
+      return core_->sends(description, lent_);
+    else
+      return true;
   }
   void leave_queue() noexcept {
     if (std::exchange(is_queued_, false)) core_->leave_queue();

@@ -97,6 +97,8 @@ class caller_core : public counted {
   }
   /// True if `begin` would return a message or an error other than `would_block`.
   [[nodiscard]] bool may_begin() noexcept;
+  /// True if the bytes of the memory are to be sent with the messages of the call.
+  [[nodiscard]] bool sends(const method_description& of, const loan& lent) const noexcept;
   /// True if `begin_lending` needs no lane, or may find one, or ask for one.
   [[nodiscard]] bool may_lend(const method_description& of, const loan& lent) const noexcept {
     return sends(of, lent) || may_find_lane();
@@ -169,8 +171,8 @@ class caller_core : public counted {
   void fail(const error& why) noexcept;
   [[nodiscard]] result<void> compare(std::span<const method_description* const> methods,
                                      const wait_limit& until) noexcept;
-  /// True if the bytes of the memory are to be sent with the messages of the call.
-  [[nodiscard]] bool sends(const method_description& of, const loan& lent) const noexcept;
+  /// Checks that messages have room for the request for a lane.
+  [[nodiscard]] result<void> check_lane_request(const char* operation) const noexcept;
   [[nodiscard]] result<message> begin_sending(const method_description& of,
                                               const loan& lent) noexcept;
   /// Takes the bytes that the service has written from the answer, and writes them to the memory.

@@ -94,7 +94,7 @@ class continuations {
 
   /// The time at which `take_expired` has to be called next.
   [[nodiscard]] time_point alarm() const noexcept {
-    if (has_stop()) return (time_point::min)();
+    if (has_stop()) return {};  // long ago; unlike the minimum, it can be subtracted
     return is_empty() ? (time_point::max)() : alarm_;
   }
   /// Returns a continuation whose limit has been reached, and removes it if it is a condition; null
