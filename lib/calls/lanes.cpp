@@ -26,6 +26,7 @@ result<void> check_part(const remote_memory_description& lent, const char* opera
 }
 /// The program's memory that an element refers to.
 std::span<std::byte> memory_of(const gather_element& element) noexcept {
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): elements have integer addresses
   return {reinterpret_cast<std::byte*>(element.address()), element.length()};
 }
 

@@ -198,15 +198,15 @@ class event_loop {
   template <EventSource Session>
     requires(!std::is_reference_v<Session>)
   [[nodiscard]] auto async_run(Session&& session) noexcept {
-    using outcome = decltype(std::move(session).finish());
+    using outcome = decltype(std::forward<Session>(session).finish());
     const auto look = [](Session& running) noexcept -> std::optional<outcome> {
       const result<bool> is_done = running.advance();
       if (!is_done.has_value()) return outcome(is_done.assume_error());
       if (!is_done.assume_value()) return std::nullopt;
       return std::move(running).finish();
     };
-    return detail::awaited_source<Session, outcome, decltype(look)>(*this, std::move(session), look,
-                                                                    wait_limit::forever());
+    return detail::awaited_source<Session, outcome, decltype(look)>(
+        *this, std::forward<Session>(session), look, wait_limit::forever());
   }
 
   template <EventSource Session>

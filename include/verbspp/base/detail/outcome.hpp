@@ -134,6 +134,7 @@ struct managed_either {
           Value(std::forward<Other>(other).value);
     else
       ::new (static_cast<void*>(__builtin_addressof(error))) Error(other.error);
+    // NOLINTNEXTLINE(bugprone-use-after-move): only the value was moved
     has_value = other.has_value;
   }
   VERBSPP_DATA_PATH void destroy() noexcept {

@@ -175,7 +175,7 @@ class [[nodiscard]] awaited_work<Operation, void> : awaited, pending_request {
   /// Called when the queue has room for a delayed request, when the limit of that wait is reached,
   /// and when the request has finished.
   static void proceed(continuation& self) noexcept {
-    awaited_work& mine = static_cast<awaited_work&>(self);
+    auto& mine = static_cast<awaited_work&>(self);
     if (mine.is_delayed() && !mine.has_expired() && mine.post_delayed()) [[unlikely]]
       return;
     mine.waiting_.resume();
