@@ -284,8 +284,8 @@ result<void> channel_connection::ask_to_be_woken() noexcept {
 }
 
 void channel_connection::wake() const noexcept {
-  // If there is no descriptor, nothing needs to be woken: the program polls, or looks for news or
-  // calls `deadline` before it sleeps.
+  // Without a descriptor, no thread sleeps on it: the program either only polls, or checks
+  // `has_news` or `deadline` before it sleeps.
   for (const int* const each : {&loop_signal_, &wait_signal_})
     if (const int signal = __atomic_load_n(each, __ATOMIC_SEQ_CST); signal >= 0) raise(signal);
 }

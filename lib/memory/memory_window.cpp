@@ -79,7 +79,8 @@ result<void> memory_window_owner::adopt(memory_window_type type, ibv_mw* native,
   if (native->type != static_cast<ibv_mw_type>(type))
     return error(
         error_kind::invalid_input, operation,
-        "the type of the ibv_mw (1 or 2) is not that of this C++ class: see its member `type`");
+        "the ibv_mw has another type (1 or 2, in its member `type`) than this memory_window: adopt "
+        "it with a memory_window of its type");
   native_ = native;
   whose_ = whose;
   return success();

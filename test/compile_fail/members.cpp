@@ -25,7 +25,7 @@ auto post(queue_pair_type& queue_pair, gather_element part) {
 }
 
 // case: misspelt_member_of_a_receive
-// expect: post_receive takes {.elements}, and then a tag, {.id}
+// expect: post_receive takes {.elements}, and then, on a queue pair, a tag, {.id}
 auto post(queue_pair_type& queue_pair, scatter_element part) {
 #if MUST_FAIL == 1
   return queue_pair.post_receive({.element = part}, {.id = 1});

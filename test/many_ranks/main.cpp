@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Runs ranks as processes. Measures the time until a rank is connected to all others, and the
-/// memory that it uses. Checks that all ranks complete each step, and that the others detect a rank
-/// that is killed.
+/// Runs ranks as processes or, with --meet, as threads of one process. Measures the time until a
+/// rank is connected to all others, and the memory that it uses. Checks that all ranks complete
+/// each step, and that the others detect a rank that is killed.
 ///
 ///     many_ranks [--ranks=64] [--seconds=120] [--lazy] [--csv] [--device=soft0]
-///     many_ranks --meet [--ranks=1000]    only meets, and reads the values of some other ranks
-///     many_ranks --kill [--ranks=4]       kills a rank before and during each step
-///     many_ranks --stop [--ranks=4]       stops a rank for some seconds: it is late but not lost
+///     many_ranks --meet --ranks=1000    only meets, and reads the values of some other ranks
+///     many_ranks --kill --ranks=4       kills a rank before and during each step
+///     many_ranks --stop --ranks=4       stops a rank for some seconds: it is late but not lost
 ///
 /// If a rank is killed, the others have to report that rank, and not ranks that exit because of it.
 /// They have to detect it before their timeout, unless the killed rank never arrived.

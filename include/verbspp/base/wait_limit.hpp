@@ -58,7 +58,8 @@ inline constexpr stop_token_operations operations_of_stop_token = {
 
 /// The end of a wait: a time point of the steady clock, a duration, a stop request, or both a time
 /// and a stop request, of which the earlier one ends the wait. Functions that wait have a parameter
-/// of this type. To be able to cancel a wait, pass a stop token.
+/// of this type, or a `call_limit`, which accepts the same arguments. To be able to cancel a wait,
+/// pass a stop token.
 ///
 ///     queue.wait(slots, std::chrono::milliseconds(100));
 ///     queue.wait(slots, deadline);                // a deadline that several waits share

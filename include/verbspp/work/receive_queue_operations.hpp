@@ -29,8 +29,9 @@ class VERBSPP_CONSUMABLE receive_queue_operations {
   {
     return static_cast<Poster&>(*this).take(operation, tag);
   }
-  VERBSPP_DETAIL_OTHERWISE(post_receive, (OwnReceiveQueue<Receives> && AcceptsReceives<State>),
-                           "post_receive takes {.elements}, and then a tag, {.id}");
+  VERBSPP_DETAIL_OTHERWISE(
+      post_receive, (OwnReceiveQueue<Receives> && AcceptsReceives<State>),
+      "post_receive takes {.elements}, and then, on a queue pair, a tag, {.id}");
 
  protected:
   receive_queue_operations() noexcept = default;
