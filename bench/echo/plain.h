@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The loops of the echo benchmark in C, with plain verbs: a server that sleeps, its clients, and
-// one end of a connection that spins. main.cpp contains the loops of the server and of the spinning
-// end in verbspp, and creates the objects for both versions.
+// the two ends of a connection, which both spin. main.cpp contains the verbspp versions of the
+// server and of the spinning ends, and creates the objects for both versions.
 #pragma once
 
 #include <infiniband/verbs.h>

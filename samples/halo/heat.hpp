@@ -164,8 +164,8 @@ class field {
   const part* of_;
 };
 
-/// Performs one step for the rows from `first_row` up to, but not including, `last_row`, and for the
-/// columns in the same way.
+/// Performs one step for the rows from `first_row` up to, but not including, `last_row`, and for
+/// the columns in the same way.
 inline void advance(const field& from, const field& to, std::size_t first_row, std::size_t last_row,
                     std::size_t first_column, std::size_t last_column) {
   for (std::size_t i = first_row; i < last_row; ++i) {

@@ -221,7 +221,9 @@ class reader {
       fault_.when = occasion::verb;
       fault_.verb = find(text);
       if (fault_.verb == verbs.size())
-        return no("this is neither a verb that can fail nor another occasion");
+        return no(
+            "the part before `=` must be a verb that can fail, or `after`, `completion`, "
+            "`send-completion`, `receive-completion` or `packet`");
     }
     if (pair) {
       if (fault_.when == occasion::verb || fault_.when == occasion::time)
