@@ -78,7 +78,7 @@ class [[nodiscard]] received_call {
   }
   /// Reads from the memory that the caller lends, beginning with byte `offset`, until all of `into`
   /// is filled. Blocks. Large data may be read in parts, by several calls of `read`; a device
-  /// limits the size of one part (`max_message_size` of its port).
+  /// limits the size of one part (`max_msg_sz` of its port).
   ///
   /// If the memory was sent with the call (`service_options::sent_size`), this only copies, and the
   /// elements must refer to memory that the program can access. Otherwise, it fails if the caller

@@ -82,7 +82,7 @@ struct arrival {
 ///
 /// A shared handle, which is cheap to copy. The channels of a hub keep the hub alive, and the hub
 /// keeps its protection domain and its pool alive. A moved-from handle is empty, and refuses all
-/// operations (`invalid_input`). Thread-safe.
+/// operations (`invalid_input`). Thread-safe, except for `poll` without slots.
 class channel_hub {
  public:
   /// Creates a hub whose channels each post their own receives (see `inbox`).
