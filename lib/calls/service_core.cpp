@@ -131,15 +131,14 @@ void open_call::finish(call_frame_kind kind, std::size_t size) noexcept {
 result<void> open_call::lend_sent(const remote_memory_description& what,
                                   const method_description& of) noexcept {
   const std::size_t sent = of.lends.contains(access::remote_read) ? what.length : 0;
-  const std::size_t space =
-      std::min<std::size_t>(client_->answer_size(), message_.capacity() - call_header::size);
+  const std::size_t room = space().size();
   const std::size_t size = message_.size() - call_header::size;
-  if (what.length > space || size < loan_size + sent ||
-      space_for_sending(of, what.length, size - loan_size - sent) > space)
+  if (what.length > room || size < loan_size + sent ||
+      space_for_sending(of, what.length, size - loan_size - sent) > room)
     return error(error_kind::invalid_input, of.name,
                  "the message is too small for the lent memory: use the same version of verbspp at "
                  "both ends");
-  static_cast<void>(message_.resize(call_header::size + space));
+  static_cast<void>(message_.resize(call_header::size + room));
   const std::span<std::byte> body = body_of(message_);
   // The handler's writes need space for all bytes before the request.
   const std::size_t missing = what.length - sent;
