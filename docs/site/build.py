@@ -9,6 +9,7 @@ is missing.
 """
 
 import json
+import os
 import pathlib
 import re
 import shutil
@@ -32,6 +33,8 @@ GUIDE = ["rdma-in-ten-minutes", "tutorial", "cookbook", "asynchronous", "from-li
 TOPICS = ["features", "build", "pictures", "queue_pair_states", "exchange", "cm", "groups", "calls", "mistakes", "scale", "benchmark"]
 PROJECT = ["docs/design.md", "docs/testing.md", "CONTRIBUTING.md", "CHANGELOG.md"]
 SOURCES = (".c", ".cpp", ".h", ".hpp")
+# A sample's name in code, which is not the text of a link.
+SAMPLE = re.compile(r"(?<!\[)`((?:samples/)?(\d\d_\w+)(?:\.cpp)?)`(?!\])")
 REFERENCE = """# Reference
 
 The [reference](reference/index.html) has all types and functions, which Doxygen reads from the headers.
@@ -58,6 +61,12 @@ def ordered(pages, names):
     return sorted(pages, key=lambda page: (names.index(page.stem) if page.stem in names else len(names), page.name))
 
 
+def linked_sample(found, folder):
+    """The name of a sample as a link to its source, for a page in that folder."""
+    source = ROOT / "samples" / f"{found[2]}.cpp"
+    return f"[`{found[1]}`]({os.path.relpath(source, ROOT / folder)})" if source.is_file() else found[0]
+
+
 class Pages:
     """The pages of the site, in a folder for mkdocs."""
 
@@ -71,6 +80,7 @@ class Pages:
         text = re.sub(r"\A<!-- SPDX-[^\n]*-->\n", "", text)
         # Markdown wants tables in lists further in than GitHub does.
         text = re.sub(r"^ {2,3}(?=\|)", "    ", text, flags=re.MULTILINE)
+        text = SAMPLE.sub(lambda found: linked_sample(found, path.parent), text)
         text = re.sub(r"\]\(([^)\s#]+)\)", lambda found: f"]({self.target_of(found[1], path.parent)})", text)
         self.write(path, text)
         return {title_of(text, path): str(path)}

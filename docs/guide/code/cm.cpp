@@ -14,7 +14,7 @@ namespace guide {
 using namespace verbspp;
 using namespace std::chrono_literals;
 
-/// Connects to a server by its IP address.
+/// Connects to a server by its numeric IP address.
 result<managed_channel> dial(std::string_view host) {
   VERBSPP_TRY(address, cm_address::from(host, 7174));
   VERBSPP_TRY(route, cm_route::resolve(address, 5s));
