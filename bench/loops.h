@@ -63,8 +63,8 @@ bool loop_raw_checked(const struct raw_ends* ends, uint64_t operations);
 // (g) like (f), but 16 sends, then their completions
 bool loop_raw_stream(const struct raw_ends* ends, uint64_t operations);
 
-// Further operations of channels. In C, (h), (i) and (o) are the loop (a), (j) is (b), and (k) is
-// (d).
+// Further operations of channels; docs/benchmark.md explains all letters. (h), (i) and (o) are
+// compared with the C loop (a), (j) with (b), and (k) with (d).
 // (l) RDMA writes, of which every 16th is signaled and waited for
 bool loop_raw_unsignaled(const struct raw_ends* ends, uint64_t operations);
 // (m) one send that owns its buffer, and its completion, which returns the buffer

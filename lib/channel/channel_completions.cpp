@@ -281,9 +281,9 @@ transport_result<completed_work> channel_core::take_with_care(request one,
   // The request was flushed because an event, such as the limit, ended the wait for it, and broke
   // the connection. So this returns that event as the cause.
   if (root) return *root;
-  if (was_orphan)
+  if (was_orphan && failure->status() == work_status::flushed)
     return error(error_kind::not_connected, "result of a request",
-                 "the request's channel was destroyed before the request finished");
+                 "the request had not succeeded when its channel was destroyed");
   return *failure;
 }
 

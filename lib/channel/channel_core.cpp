@@ -90,8 +90,8 @@ result<void> channel_core::enter_hub() noexcept {
                  "hub_options::waiting that sleeps");
   if (asked.queue_pair.receives)
     return error(error_kind::invalid_input, building,
-                 "a channel of a hub takes its receives from the hub's pool: create the hub "
-                 "with one, instead of giving the channel a shared receive queue");
+                 "a channel of a hub cannot have a shared receive queue of the program: to "
+                 "share receives, create the hub with a message_pool");
   owned<hub_member> made(new (std::nothrow) hub_member);
   if (!made) return error::from_errno(ENOMEM, building);
   VERBSPP_TRYV(hub.join(*made.get()));

@@ -488,10 +488,15 @@ error exchange_core::without_more(int errnum) const noexcept {
           "that it was ready: see the error at the peer";
       break;
     case awaited::done:
+      hint =
+          "the peer closed the connection after it was ready, but before it confirmed that it "
+          "knows "
+          "that this side is ready: it may have succeeded and exited at once, or given up";
+      break;
     case awaited::nothing:
       hint =
-          "the peer closed the connection after it was ready, but before it confirmed that this "
-          "side is ready, too: it may have succeeded and exited at once, or given up";
+          "the peer closed the connection before it received the last frame of this side: see the "
+          "error at the peer";
       break;
   }
   return error::from_errno(errnum != 0 ? errnum : ECONNRESET, "exchange", hint)

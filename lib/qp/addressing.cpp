@@ -49,8 +49,8 @@ error no_address(const unusable_addresses& unusable, const char* operation) noex
       {unusable.stale,
        "the port's GIDs are no longer addresses of its network interface: give it an IP address"},
       {unusable.without_interface,
-       "the port's GIDs belong to no network interface: bring the interface up and give it an IP "
-       "address"},
+       "the port's GIDs belong to no network interface: bring the port's network interface up "
+       "(`rdma link` shows it), and give it an IP address"},
       {unusable.loopback,
        "the port's GIDs are loopback addresses, which no peer can reach: give its network "
        "interface an IP address"},

@@ -60,15 +60,14 @@ static_assert(datagram_header_size + length <= place_size);
 
 /// The error that reports a refusal with this errno.
 [[nodiscard]] error refused(int errnum) noexcept {
-  const char* hint = "that rank could not connect to the calling rank, and has reported this errno";
+  const char* hint = "that rank could not connect to this rank, and has reported this errno";
   if (errnum == EBUSY)
     hint =
-        "that rank's program uses its own channel to the calling rank: connect that channel by a "
-        "handshake";
+        "the program of that rank has replaced the world's channel to this rank by one of its own: "
+        "connect it by a handshake in both programs";
   if (errnum == ESTALE)
     hint =
-        "that rank is still connected to an earlier channel of the calling rank: call mend() on "
-        "all ranks";
+        "that rank is still connected to an earlier channel of this rank: call mend() on all ranks";
   return error::from_errno(errnum, calling).as(error_kind::not_connected, hint);
 }
 

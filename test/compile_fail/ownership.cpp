@@ -115,8 +115,7 @@ auto end(lease<access::remote_write, leased_buffer> lease) {
 auto shared(registered_buffer<> buffer) { return BAD(buffer) GOOD(std::move(buffer)).share(); }
 
 // case: work_memory_of_a_region
-// expect: a request can own a registered_buffer or a part of one, whose bytes live as long as the
-// expect: object
+// expect: a request can own only memory that owns its bytes: a registered_buffer, a part of one
 template <class Memory>
   requires WorkMemory<Memory>
 void give(Memory&& memory);

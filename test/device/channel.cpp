@@ -359,6 +359,28 @@ TEST_CASE_METHOD(two_channels, "a failed handle names the queue pair of its own 
   }
 }
 
+TEST_CASE_METHOD(two_channels, "a failure is reported although the channel was destroyed since") {
+  buffer<> mine(bed.domain, 64);
+  buffer<access::local_write | access::remote_write> theirs(bed.domain, 64);
+  const remote_memory<access::remote_write> outside(theirs.remote().address() + 64, 64,
+                                                    theirs.remote().rkey());
+  auto wrong = must(left.post_write({.elements = mine.gather(), .remote = outside}));
+  auto flushed = must(left.post_receive({.elements = mine.scatter()}));
+  wait_until(
+      [&] {
+        left.poll();
+        return !left.is_connected();
+      },
+      "the failure");
+  left = channel();
+  const auto failed = work_error::from(error(failure_of(wrong.wait())));
+  REQUIRE(failed);
+  CHECK(failed->status() == work_status::remote_access_error);
+  const error gone(failure_of(flushed.wait()));
+  CHECK(gone == error_kind::not_connected);
+  CHECK_THAT(gone.message(), Catch::Contains("when its channel was destroyed"));
+}
+
 TEST_CASE_METHOD(two_channels, "a stopped channel flushes its requests and then breaks") {
   buffer<> mine(bed.domain, 64);
   auto posted = must(left.post_receive({.elements = mine.scatter()}));

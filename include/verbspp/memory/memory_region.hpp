@@ -359,8 +359,8 @@ class VERBSPP_CONSUMABLE memory_region : public registered_region<Rights> {
 
   /// Takes ownership of a registration in this protection domain, or borrows it. The caller vouches
   /// that the registration has at least these rights. `start` is the address by which elements and
-  /// peers refer to the first byte, which an `ibv_mr` does not contain. Pass it unless it is the
-  /// address of the memory.
+  /// peers refer to the first byte. An `ibv_mr` does not contain this address, so pass it if it
+  /// differs from the address of the memory.
   /// \errors `invalid_input` for null, or a registration in a different protection domain
   [[nodiscard]] static result<memory_region> from_native(
       const class protection_domain& domain, ibv_mr* native, ownership whose,

@@ -45,9 +45,9 @@ concept WorkMemory =
         "a request takes ownership of its memory: write std::move(buffer); the request's result "
         "returns the buffer") &&
     detail::because(enable_work_memory<std::remove_cvref_t<Memory>>,
-                    "a request can own a registered_buffer or a part of one, whose bytes live as "
-                    "long as the object; for other registered memory, pass elements, and keep the "
-                    "memory alive") &&
+                    "a request can own only memory that owns its bytes: a registered_buffer, a "
+                    "part of one, or a message of a pool; for other registered memory, pass "
+                    "elements, and keep the memory alive") &&
     detail::because(
         detail::HasGather<std::remove_cvref_t<Memory>>,
         "memory that is moved into a request must have a gather() function that returns an "

@@ -170,8 +170,9 @@ class lent_memory : public counted {
   [[nodiscard]] std::span<std::byte> space() const noexcept {
     return body_.first(body_.size() - bits().size()).subspan(request_offset());
   }
-  /// Completes the body of an answer or refusal, which has `size` bytes in `space()`: puts the
-  /// bytes that the service has written before it. \returns the size of the body \pre is_sent()
+  /// Completes the body of an answer or refusal, whose own `size` bytes are in `space()`. If the
+  /// service has written to the lent memory, places the written bytes in front of them, and, if
+  /// there are gaps, the bits behind them. \returns the size of the whole body \pre is_sent()
   [[nodiscard]] std::size_t complete(std::size_t size) noexcept;
 
  private:

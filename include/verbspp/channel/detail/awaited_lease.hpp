@@ -62,7 +62,7 @@ class [[nodiscard]] awaited_grant : awaited {
 
   channel_core& core_;
   result<lease_request> request_;
-  kept_memory memory_;  ///< belongs to the lease once it was posted
+  kept_memory memory_;  ///< `post` passes it to the lease
   std::optional<result<lease_owner>> granted_{};
 };
 

@@ -52,8 +52,8 @@ std::optional<iphdr> find_ipv4(const network_header& bytes) noexcept {
 network_header make_header(network type, const ibv_gid& source,
                            const ibv_global_route& to) noexcept {
   network_header bytes{};
-  // An IPv4 source can send to a multicast group with an IPv6 address. That header is IPv6, because
-  // an IPv4 header has no room for the group's address.
+  // An IPv4 source can send to a multicast group whose address is IPv6. The header is then an IPv6
+  // header, because an IPv4 header has no room for the group's address.
   if (type == network::roce_v2 && is_ipv4(source) && is_ipv4(to.dgid)) {
     iphdr header{};
     header.version = 4;

@@ -26,7 +26,7 @@
 namespace softverbs {
 namespace {
 
-/// The maximum number of packets that `owe` keeps for a peer, because the peer may never read.
+/// The maximum number of packets that `owe` keeps for a peer, which may never read them.
 constexpr std::size_t most_owed = 4096;
 
 /// Sends a message whose payload may be in memory that the program has marked as inaccessible: a

@@ -66,8 +66,9 @@ void tell_of_stranger(std::uint32_t slot) noexcept {
   std::fclose(sockets);
   if (told)
     std::fprintf(stderr,
-                 "softverbs: a peer of this process has another version of softverbs, or another "
-                 "SOFTVERBS_CONFIG, and can't be reached; both processes must use the same\n");
+                 "softverbs: a peer of this process can't be reached, because it has another "
+                 "version of softverbs, another content of the SOFTVERBS_CONFIG file or, with "
+                 "such a file, another SOFTVERBS_LINK_LAYER: use the same for both processes\n");
 }
 
 }  // namespace softverbs

@@ -19,8 +19,8 @@
 namespace softverbs {
 namespace {
 
-/// epoll is called only once in this many polls if any ring is polled, or if the only connection
-/// has no ring. Such a connection is read at each poll.
+/// epoll is called only once in this many polls if some connections use rings and others do not,
+/// or if the only connection has no ring. That one connection is read at each poll instead.
 constexpr unsigned looks_between = 8;
 
 /// If all connections use rings, epoll is called only once in this many polls, because it then

@@ -180,14 +180,14 @@ void hear_announcements(fuzz::input& said) {
         said.below(2) == 0 ? announcements::any : said.take<std::uint16_t>(),
         said.below(2) == 0 ? announcements::any : said.take<std::uint32_t>()};
     // `wait` passes each announced use that matches `of` to the callback. The callback never waits
-    // for one: it disbelieves most, and at every fifth it gives up the whole wait.
+    // for one: it disbelieves the first three, and gives up the whole wait at the fourth.
     unsigned judged = 0;
     own.wait(of, [&](const announcements::use& what) {
       require(what.pair < 1U << 14 && what.region < 1U << 20);
       require(of.pair == announcements::any || of.pair == what.pair);
       require(of.region == announcements::any || of.region == what.region);
       require(++judged <= pair_memory::hazard_bytes / 64);
-      return judged % 5 == 4 ? announcements::verdict::give_up : announcements::verdict::disbelieve;
+      return judged == 4 ? announcements::verdict::give_up : announcements::verdict::disbelieve;
     });
   }
 }
