@@ -2,9 +2,9 @@
 /// \file
 /// Compares verbspp with plain verbs in C, in one run, by two numbers that users notice: the echoes
 /// per second of a server that sleeps on a hub of 16 clients, and the round trip time of 64 bytes
-/// through an inbox or a hub. Coroutines, calls and lent memory are compared with another loop of
-/// verbspp, or with TCP, instead of C (`comparisons`). Each end is a process. The rounds of the two
-/// sides alternate.
+/// through an inbox or a hub. A third is how late a stop request wakes a thread. Coroutines, calls
+/// and lent memory are compared with another loop of verbspp, or with TCP, instead of C
+/// (`comparisons`). Each end is a process. The rounds of the two sides alternate.
 ///
 ///     echo-bench [--device NAME] [--rounds N] [--messages N] [--only NAME]
 
@@ -14,6 +14,8 @@
 #include <verbspp/coroutine.hpp>
 #include <verbspp/verbspp.hpp>
 
+#include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -32,7 +34,9 @@
 #include <iostream>
 #include <optional>
 #include <span>
+#include <stop_token>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -355,12 +359,75 @@ result<void> echo_awaited(const side& mine) {
   return meet(mine.socket);
 }
 
+// The following code measures how long a sleeping thread continues to sleep after another thread
+// has asked it to stop.
+
+/// \param sleep sleeps until `request` is called, with what `prepare` has returned
+template <class Prepare, class Sleep, class Request>
+result<nanoseconds_each> time_stops(const side& mine, Prepare prepare, Sleep sleep,
+                                    Request request) {
+  nanoseconds_each times;
+  for (std::uint64_t i = 0; i < std::max<std::uint64_t>(mine.messages / 20, 1); ++i) {
+    auto stop = prepare();
+    clock_type::time_point begin;
+    std::thread requester([&] {
+      std::this_thread::sleep_for(300us);  // the other thread sleeps by then
+      begin = clock_type::now();
+      request(stop);
+    });
+    const result<void> slept = sleep(stop);
+    const auto end = clock_type::now();
+    requester.join();
+    VERBSPP_TRYV(slept);
+    times.push_back(std::chrono::nanoseconds(end - begin).count());
+  }
+  VERBSPP_TRYV(meet(mine.socket));
+  return times;
+}
+
+result<nanoseconds_each> stop_plain(const side& mine) {
+  const int event = ::eventfd(0, EFD_CLOEXEC);
+  auto times = time_stops(
+      mine, [&] { return event; },
+      [](int sleeping) {
+        pollfd watched{.fd = sleeping, .events = POLLIN, .revents = 0};
+        std::uint64_t count = 0;
+        const bool woken =
+            ::poll(&watched, 1, -1) == 1 && ::read(sleeping, &count, sizeof count) == sizeof count;
+        return check(woken ? 0 : errno, "poll");
+      },
+      [](int sleeping) { ::eventfd_write(sleeping, 1); });
+  ::close(event);
+  return times;
+}
+
+result<nanoseconds_each> stop_channel(const side& mine) {
+  VERBSPP_TRY(prepared, mine.domain.build_channel().waiting(wait_mode::sleep()).build());
+  VERBSPP_TRY(link, connect(mine, std::move(prepared)));
+  return time_stops(
+      mine, [] { return std::stop_source(); },
+      [&](const std::stop_source& stop) -> result<void> {
+        VERBSPP_TRYV(link.wait(wait_limit(patience, stop.get_token())));
+        return success();
+      },
+      [](std::stop_source& stop) { stop.request_stop(); });
+}
+
+result<void> connect_and_meet(const side& mine) {
+  VERBSPP_TRY(prepared, mine.domain.build_channel().build());
+  VERBSPP_TRY(link, connect(mine, std::move(prepared)));
+  return meet(mine.socket);
+}
+
+result<void> only_meet(const side& mine) { return meet(mine.socket); }
+
 struct comparison {
   std::string_view name;
   form plain;
   form verbspp;
   bool is_rate;
   const char* wanted;
+  std::size_t percentile = 50;  ///< of the times of a round
 };
 
 const std::array comparisons{
@@ -381,6 +448,13 @@ const std::array comparisons{
     comparison{"latency", echo_by_tcp, {measure_awaited, echo_awaited}, false, "at most 0.2"},
     // Instead of C, the same service over TCP with Asio.
     comparison{"calls", calls_by_tcp, calls_by_verbspp, true, "at least 5"},
+    // In C, a thread that polls an event descriptor; the 99th percentile.
+    comparison{"stop",
+               {stop_plain, only_meet},
+               {stop_channel, connect_and_meet},
+               false,
+               "at most 1000 us",
+               99},
     // Instead of C, a stream of writes in verbspp.
     comparison{"lent", stream_of_writes, lending_calls, true, "at least 0.8"},
 };
@@ -405,9 +479,9 @@ pid_t start(Body body) {
   ::_exit(ended.has_value() ? 0 : 1);
 }
 
-/// Measures a form, with a process for each end. \returns the median of its times, in nanoseconds;
-/// 0 if the measurement failed
-std::int64_t measure(const options& chosen, const form& one) {
+/// Measures a form, with a process for each end. \returns this percentile of its times, in
+/// nanoseconds; 0 if the measurement failed
+std::int64_t measure(const options& chosen, const form& one, std::size_t percentile) {
   int sockets[2];
   int answers[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM, 0, sockets) != 0 || ::pipe(answers) != 0) return 0;
@@ -418,23 +492,22 @@ std::int64_t measure(const options& chosen, const form& one) {
                              start([&]() -> result<void> {
                                ::close(sockets[0]);
                                VERBSPP_TRY(times, with_device(chosen, sockets[1], one.measure));
-                               std::ranges::nth_element(times,
-                                                        times.begin() + std::ssize(times) / 2);
-                               const std::int64_t median = times[times.size() / 2];
+                               std::ranges::sort(times);
+                               const std::int64_t found = times[times.size() * percentile / 100];
                                errno = EIO;
-                               if (::write(answers[1], &median, sizeof median) != sizeof median)
+                               if (::write(answers[1], &found, sizeof found) != sizeof found)
                                  return error::from_errno(errno, "write");
                                return success();
                              })};
   for (const int each : {sockets[0], sockets[1], answers[1]}) ::close(each);
-  std::int64_t median = 0;
-  if (::read(answers[0], &median, sizeof median) != sizeof median) median = 0;
+  std::int64_t found = 0;
+  if (::read(answers[0], &found, sizeof found) != sizeof found) found = 0;
   ::close(answers[0]);
   for (const pid_t each : processes) {
     int status = 0;
-    if (::waitpid(each, &status, 0) != each || status != 0) median = 0;
+    if (::waitpid(each, &status, 0) != each || status != 0) found = 0;
   }
-  return median;
+  return found;
 }
 
 double median_of(std::vector<double> values) {
@@ -447,8 +520,8 @@ double median_of(std::vector<double> values) {
 bool compare(const options& chosen, const comparison& one) {
   std::vector<double> plain, ours, ratios;
   for (std::uint64_t round = 0; round < chosen.rounds; ++round) {
-    const auto first = static_cast<double>(measure(chosen, one.plain));
-    const auto second = static_cast<double>(measure(chosen, one.verbspp));
+    const auto first = static_cast<double>(measure(chosen, one.plain, one.percentile));
+    const auto second = static_cast<double>(measure(chosen, one.verbspp, one.percentile));
     if (first == 0 || second == 0) return false;
     plain.push_back(first);
     ours.push_back(second);
