@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Compares verbspp with plain verbs in C, in one run, by two numbers that users notice: the echoes
-/// per second of a server that sleeps on a hub of 16 clients, and the round trip time of 64 bytes
-/// through an inbox or a hub. A third is how late a stop request wakes a thread. Coroutines, calls
-/// and lent memory are compared with another loop of verbspp, or with TCP, instead of C
-/// (`comparisons`). Each end is a process. The rounds of the two sides alternate.
+/// Compares verbspp with plain C, in one run, by numbers that users notice: the echoes per second
+/// of a server that sleeps on a hub of 16 clients, the round trip time of 64 bytes through an inbox
+/// or a hub, and the time in which a stop request wakes a thread. Coroutines, calls and lent memory
+/// are compared with another loop of verbspp, or with TCP, instead of C (`comparisons`). Each end
+/// is a process. The rounds of the two sides alternate.
 ///
 ///     echo-bench [--device NAME] [--rounds N] [--messages N] [--only NAME]
 
