@@ -228,6 +228,16 @@ TEST_CASE("a loop is notified that the peer's channel was destroyed") {
     });
     ending.join();
   }
+  SECTION("the loop only polls after it was woken") {
+    peer = channel();
+    wait_until([&] { return is_readable(mine.file_descriptor()); }, "the descriptor");
+    wait_until(
+        [&] {
+          mine.poll();
+          return !mine.is_connected();
+        },
+        "the end");
+  }
   SECTION("the channel sends a message and is destroyed before the loop begins") {
     auto arriving = must(mine.post_receive({}));
     must(peer.send({}, patience));

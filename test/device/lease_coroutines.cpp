@@ -2,10 +2,12 @@
 // Coroutines that await a lease, or its revocation.
 
 #include "../eager.hpp"
+#include "failing_verb.hpp"
 #include "leases.hpp"
 #include <verbspp/coroutine.hpp>
 #include <verbspp/sender.hpp>
 
+#include <cerrno>
 #include <cstddef>
 #include <optional>
 #include <stop_token>
@@ -302,6 +304,20 @@ TEST_CASE("awaiting the revocation of a lease returns the memory that the lease 
     must(run(revoking, bed.owner));
     CHECK(returned.value().data() == first);
   });
+}
+
+TEST_CASE_METHOD(memory_for_windows,
+                 "an awaited revocation needs no request if the device refuses it") {
+  auto granted = must(bed.owner.lease<both_ways>(memory.region(), 0, 64));
+  const auto far = must(granted.remote());
+  {
+    const failing_operation refused(bed.context.native_handle()->ops.post_send, EINVAL,
+                                    convention::returns_errno);
+    routine revoking = revoke(granted);
+    must(run(revoking, bed.owner));
+  }
+  CHECK(bed.owner.is_connected());
+  check_closed(bed.peer, bed.domain, memory, far);
 }
 
 TEST_CASE_METHOD(full_queue, "an awaited revocation waits for room in the send queue") {

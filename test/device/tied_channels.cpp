@@ -5,14 +5,17 @@
 #include "../socket_pair.hpp"
 #include "channels.hpp"
 #include "transports.hpp"
+#include <verbspp/channel/detail/tied_socket.hpp>
 #include <verbspp/exchange.hpp>
 
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdint>
 #include <future>
 #include <optional>
@@ -82,6 +85,18 @@ void check_works(const testbed& bed, channel& sender, channel& receiver) {
 }
 
 }  // namespace
+
+TEST_CASE("a socket that cannot be duplicated is reported with the errno of the kernel") {
+  const socket_pair sockets;
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+  const rlimit none_left{.rlim_cur = 1, .rlim_max = before.rlim_max};  // descriptor 0 is in use
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &none_left) == 0);
+  const auto made = detail::tied_socket::duplicate_of(sockets[0]);
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
+  REQUIRE(made.has_error());
+  CHECK(made.error().native_errno() == EMFILE);
+}
 
 TEST_CASE("closing a channel notifies the peer even if the program keeps the socket open") {
   const testbed bed;

@@ -50,6 +50,14 @@ struct open_window {
 
 }  // namespace
 
+TEST_CASE("a later connection does not get more room than the send window has records") {
+  open_window sends(4);
+  sends.window.close();
+  sends.window.set_capacity(100);
+  sends.window.open();
+  CHECK(sends.window.room() == 4);
+}
+
 TEST_CASE("a send window has as much room as the queue, and room returns when requests complete") {
   open_window sends(4);
   CHECK(sends.window.next() == 1);
