@@ -410,6 +410,7 @@ TEST_CASE("an inbox with unsuitable arguments is refused with a message") {
   CHECK(failure_of(inbox::open(ends.left, pool, {.depth = 1U << 20})) == error_kind::invalid_input);
   auto moved = must(message_pool::create(bed.domain, 4, 64));
   const message_pool taken = std::move(moved);
+  // NOLINTNEXTLINE(bugprone-use-after-move)
   CHECK(failure_of(inbox::open(ends.left, moved)) == error_kind::invalid_input);
   must(ends.left.close());
   CHECK(failure_of(inbox::open(ends.left, pool)) == error_kind::not_connected);
