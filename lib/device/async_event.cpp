@@ -25,26 +25,28 @@ struct event_description {
 };
 
 constexpr std::array events{
-    event_description{
-        async_event_type::completion_queue_error, element::completion_queue, severity_of::error,
-        "completion queue error",
-        "the completion queue overran: completions are lost, and its queue pairs fail; destroy "
-        "both, and create the queue with room for all outstanding work"},
+    event_description{async_event_type::completion_queue_error, element::completion_queue,
+                      severity_of::error, "completion queue error",
+                      "the completion queue failed, usually because it overran: completions are "
+                      "lost, and its queue pairs fail; build them, or the channel or hub, again "
+                      "with room for all outstanding work"},
     event_description{async_event_type::queue_pair_fatal, element::queue_pair, severity_of::error,
                       "queue pair fatal error",
-                      "the device could not report a completion or failed otherwise: the queue "
-                      "pair is in the error state; destroy it"},
+                      "the queue pair failed, for instance because a completion could not be "
+                      "reported, or a receive's memory not be accessed, and is in the error state; "
+                      "replace it, or renew its channel"},
     event_description{
         async_event_type::queue_pair_request_error, element::queue_pair, severity_of::error,
         "queue pair request error",
-        "the peer requested an operation that this queue pair does not support; the queue pair is "
-        "in the error state, and the peer's request failed as a remote invalid request"},
+        "the peer sent a request that is invalid here, such as an operation that this queue pair "
+        "does not support or permit, or a message longer than the receive; the queue pair is in "
+        "the error state, and on RC the peer's request failed as a remote invalid request"},
     event_description{
         async_event_type::queue_pair_access_error, element::queue_pair, severity_of::error,
         "queue pair access error",
-        "the peer used a stale rkey, an rkey without the right, or an address outside the memory; "
-        "the queue pair is in the error state, and the peer's request failed as a remote access "
-        "error"},
+        "the peer used an rkey that is stale or of another protection domain, a right that was not "
+        "granted, or an address outside the memory; the queue pair is in the error state, and on "
+        "RC the peer's request failed as a remote access error"},
     event_description{async_event_type::communication_established, element::queue_pair,
                       severity_of::notice, "communication established",
                       "the peer's first packet arrived before this end was ready to send"},
@@ -56,8 +58,8 @@ constexpr std::array events{
                       "path migrated", "the connection continues on its alternate path"},
     event_description{async_event_type::path_migration_error, element::queue_pair,
                       severity_of::warning, "path migration error",
-                      "the peer requested the alternate path, which is not usable at this end: "
-                      "check the port of that path"},
+                      "the connection did not migrate to its alternate path: compare the alternate "
+                      "paths of both ends, and check their ports"},
     event_description{async_event_type::device_fatal, element::device, severity_of::fatal,
                       "device fatal error",
                       "all objects created on this context have failed: destroy them, and open the "
@@ -65,7 +67,7 @@ constexpr std::array events{
     event_description{async_event_type::port_active, element::port, severity_of::notice,
                       "port active", "the link is up"},
     event_description{async_event_type::port_error, element::port, severity_of::error, "port error",
-                      "the link is down: connections fail when their retries are used up, and "
+                      "the link is down: on RC, requests fail when their retries are used up, and "
                       "continue if it comes up again before that"},
     event_description{async_event_type::lid_change, element::port, severity_of::warning,
                       "LID change",
@@ -93,12 +95,12 @@ constexpr std::array events{
         "receive queue: it may be destroyed after its completions have been polled"},
     event_description{async_event_type::client_reregister, element::port, severity_of::warning,
                       "client reregister",
-                      "the subnet manager has lost its registrations: multicast groups and the "
-                      "like must be joined again"},
+                      "the subnet manager asks for all registrations again: multicast groups and "
+                      "the like must be joined again"},
     event_description{async_event_type::gid_change, element::port, severity_of::warning,
                       "GID change",
-                      "the GID table changed: a GID index may refer to another address; peers need "
-                      "the new endpoints of this port's queue pairs"},
+                      "the GID table changed: a GID index may refer to another address, and peers "
+                      "may need new endpoints of this port's queue pairs"},
     event_description{async_event_type::work_queue_fatal, element::work_queue, severity_of::error,
                       "work queue fatal error", "the work queue has failed; destroy it"},
 };

@@ -130,8 +130,9 @@ result<port_attributes> context::first_active_port() const noexcept {
     if (port.is_active()) return port;
   }
   return error(error_kind::not_found, "find an active port",
-               "no port of the device is active: check the cable, the switch and, on InfiniBand, "
-               "the subnet manager; `ibv_devinfo` shows the state");
+               "no port of the device is active: check the cable and the switch, on Ethernet that "
+               "the port's network interface is up, and on InfiniBand the subnet manager; "
+               "`ibv_devinfo` shows the state");
 }
 
 result<gid_entry> context::query_gid(port_number port, gid_index index) const noexcept {

@@ -74,9 +74,11 @@ result<device_list> device_list::query() noexcept {
   ibv_device** const devices = ibv_get_device_list(&count);
   if (devices == nullptr) {
     const int errnum = errno;
-    return error::from_errno(
-        errnum, operation,
-        errnum == ENOSYS ? "the kernel has no RDMA support; load ib_uverbs" : nullptr);
+    return error::from_errno(errnum, operation,
+                             errnum == ENOSYS
+                                 ? "libibverbs finds no RDMA support of the kernel in /sys: load "
+                                   "ib_uverbs, and in a container, mount /sys"
+                                 : nullptr);
   }
   auto* const state = new (std::nothrow) detail::device_list_state(devices, count);
   if (state == nullptr) {
@@ -92,8 +94,8 @@ result<device> device_list::find(std::string_view name) const noexcept {
       if (name == candidate.name()) return candidate;
   if (empty())
     return error(error_kind::not_found, "find device",
-                 "this machine has no RDMA device: check `ibv_devices` and that the driver and its "
-                 "provider library are installed");
+                 "libibverbs reports no RDMA device: check `rdma link`, and that the driver and "
+                 "its provider library are installed");
   return missing_device(name, *this);
 }
 
@@ -119,7 +121,8 @@ result<context> device::open() const noexcept {
     const int errnum = errno;
     return error::from_errno(errnum, operation,
                              errnum == EACCES || errnum == EPERM
-                                 ? "the user needs access to /dev/infiniband/uverbs*"
+                                 ? "this process needs access to /dev/infiniband/uverbs* "
+                                   "(permissions of the files, or the container's devices)"
                                  : nullptr);
   }
   if (const int errnum = detail::make_nonblocking(opened->async_fd); errnum != 0) {

@@ -33,11 +33,10 @@ result<fork_safety> fork_status() noexcept {
 result<void> initialize_fork() noexcept {
   const int errnum = detail::errno_of(ibv_fork_init());
   if (errnum != 0)
-    return error::from_errno(
-        errnum, "ibv_fork_init",
-        errnum == EINVAL
-            ? "memory was registered already: call initialize_fork before the first registration"
-            : nullptr);
+    return error::from_errno(errnum, "ibv_fork_init",
+                             errnum == EINVAL ? "memory was already registered, or a queue "
+                                                "created: call initialize_fork before either"
+                                              : nullptr);
   return success();
 }
 

@@ -110,7 +110,7 @@ class processor_set {
 
 error makes_no_sense(const char* operation) noexcept {
   return {error_kind::driver, operation,
-          "the kernel's file about NUMA nodes in /sys cannot be parsed"};
+          "the kernel's file about NUMA nodes in /sys is missing or cannot be parsed"};
 }
 
 }  // namespace
@@ -119,7 +119,7 @@ result<std::optional<numa_node>> detail::numa_node_of(const char* sysfs,
                                                       const char* name) noexcept {
   if (*name == '\0')
     return error(error_kind::invalid_input, asking_for_node,
-                 "the device has no name, or was moved from");
+                 "the device has no name, or the device or context was moved from");
   file_name file;
   const int length = std::snprintf(file.data(), file.size(),
                                    "%s/class/infiniband/%s/device/numa_node", sysfs, name);
@@ -141,8 +141,8 @@ result<bool> detail::bind_this_thread_near(const char* sysfs, const char* name,
   if (!node) {
     if (!strict) return false;
     return error(error_kind::not_supported, binding_to_node,
-                 "the device belongs to no NUMA node: numa_binding::as_far_as_possible leaves the "
-                 "thread where it is");
+                 "the kernel reports no NUMA node for the device: numa_binding::as_far_as_possible "
+                 "leaves the thread where it is");
   }
   file_name file;
   const int length =
@@ -157,10 +157,12 @@ result<bool> detail::bind_this_thread_near(const char* sysfs, const char* name,
   const int errnum = processors->bind_this_thread();
   if (errnum == 0) return true;
   if (!strict) return false;
-  return error::from_errno(errnum, binding_to_node,
-                           "the cpuset of this process contains no processor of the node: see "
-                           "cpuset.cpus.effective of its cgroup, or use "
-                           "numa_binding::as_far_as_possible");
+  return error::from_errno(
+      errnum, binding_to_node,
+      errnum == EINVAL ? "the cpuset of this process contains no processor of the node: see "
+                         "cpuset.cpus.effective of its cgroup, or use "
+                         "numa_binding::as_far_as_possible"
+                       : "numa_binding::as_far_as_possible leaves the thread where it is");
 }
 
 result<std::optional<numa_node>> numa_node_of(const device& one) noexcept {

@@ -30,11 +30,12 @@ error registration_failure(int errnum, const char* operation, std::size_t length
   switch (errnum) {
     case ENOMEM: {
       rlimit limit{};
-      const error failure =
-          error::from_errno(errnum, operation,
-                            "registered memory is locked memory: raise the limit (`ulimit -l`, "
-                            "/etc/security/limits.conf, LimitMEMLOCK= of systemd), which applies "
-                            "to all registrations of the process together");
+      const error failure = error::from_errno(
+          errnum, operation,
+          "registered memory is locked memory: raise the limit (`ulimit -l`, "
+          "/etc/security/limits.conf, LimitMEMLOCK= of systemd), which applies to all "
+          "registrations of the process together; if it suffices, or the process has CAP_IPC_LOCK, "
+          "the device or the machine is out of memory or of memory regions");
       if (::getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
         return failure.against_limit("bytes of locked memory (RLIMIT_MEMLOCK)", length,
                                      limit.rlim_cur);
@@ -45,7 +46,8 @@ error registration_failure(int errnum, const char* operation, std::size_t length
     case EFAULT:
       return error::from_errno(
           errnum, operation,
-          "the memory is not mapped, or is read-only although local write is requested");
+          "the memory is not mapped, is read-only although write rights or window_bind are "
+          "requested, or maps a file or a device that cannot be registered");
     default:
       return error::from_errno(errnum, operation);
   }
@@ -58,7 +60,7 @@ result<void> check_range(const char* operation, std::uint64_t place, std::size_t
     return error(error_kind::invalid_input, operation, "memory of 0 bytes cannot be registered");
   if (length > std::numeric_limits<std::uint64_t>::max() - start)
     return error::out_of_range(operation, "start of the region", start,
-                               "the end of the region would be beyond 2^64");
+                               "the end of the region would be at or beyond 2^64");
   const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
   if (((place ^ start) & (page - 1)) != 0)
     return error::out_of_range(operation, "start of the region", start,
@@ -168,7 +170,7 @@ result<memory_registration> memory_registration::create(const protection_domain&
     return error::from_errno(
         errnum, registering_dmabuf,
         "the file descriptor must be a dma-buf, and offset and length must lie within it");
-  return registration_failure(errnum, registering_dmabuf, length);
+  return error::from_errno(errnum, registering_dmabuf);
 #else
   static_cast<void>(domain);
   static_cast<void>(rights);
@@ -264,7 +266,7 @@ result<void> memory_registration::change(const registration_change& changes) noe
   if (is_as_before) {
     if (failure.kind() == error_kind::not_supported)
       return error::from_errno(errnum, reregistering,
-                               "the driver cannot change regions, so this one is unchanged: "
+                               "the driver cannot make this change, so the region is unchanged: "
                                "register a new region instead");
     return failure;
   }

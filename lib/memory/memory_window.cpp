@@ -38,8 +38,8 @@ error allocation_failure(int errnum, const protection_domain& domain,
       error_kind::not_supported,
       claimed  ? "the device reports such memory windows, but its driver does not "
                  "support them: register a region for each part that peers may access"
-      : first  ? "this device has memory windows of type 1 only: allocate one of that type"
-      : second ? "this device has memory windows of type 2 only: allocate one of that type"
+      : first  ? "this device reports memory windows of type 1 only: allocate one of that type"
+      : second ? "this device reports memory windows of type 2 only: allocate one of that type"
                : "this device has no memory windows: register a region for each part "
                  "that peers may access, and deregister it to revoke the access");
 }

@@ -38,7 +38,7 @@ result<remote_memory_description> remote_memory_description::decode(
   if (bytes.size() != remote_memory_encoded_size)
     return error::out_of_range(operation, "length (24 bytes)",
                                static_cast<std::int64_t>(bytes.size()),
-                               "the handle was truncated, or is not a handle of remote memory");
+                               "these are not exactly the bytes that the peer created with encode");
   const std::span<const std::byte, remote_memory_encoded_size> in(
       bytes.first<remote_memory_encoded_size>());
   if (in[magic_at] != magic)
@@ -62,11 +62,11 @@ result<remote_memory_description> remote_memory_description::decode(
   if (memory.length > std::numeric_limits<std::uint64_t>::max() - memory.address)
     return error(error_kind::invalid_input, operation,
                  "address and length together exceed the address space: the bytes are damaged, or "
-                 "were not created with encode");
+                 "describe no memory");
   if (!memory.rights.contains(needed))
     return error(error_kind::permission, operation,
-                 "the peer did not grant all of the requested rights; it must register the memory "
-                 "with them");
+                 "the handle does not grant all of the requested rights: the peer must register "
+                 "the memory, or bind its window, and create the handle with them");
   return memory;
 }
 

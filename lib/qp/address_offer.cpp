@@ -175,19 +175,22 @@ error none_fit(const address_offer& local, const address_offer& remote) noexcept
   };
   if (!any_pair(local, remote, same_version))
     return says(
-        "one end has only RoCE v1, the other only v2: enable the same version on both ports");
+        "one end offers only RoCE v1 addresses, the other only v2: enable the same version on both "
+        "ports, and leave out gid_index if it is given");
   if (!any_pair(local, remote, same_family))
     return says(
-        "one end has only IPv4 addresses, the other only IPv6: give both interfaces addresses of "
-        "the same family");
+        "the two ends offer no addresses of the same RoCE version and family, and IPv4 addresses "
+        "do not reach IPv6 addresses: give both ports' network interfaces addresses of the same "
+        "family, and leave out gid_index if it is given");
   if (!any_pair(local, remote, same_scope))
     return says(
-        "the addresses have no scope in common: one end has only link-local addresses, or one has "
-        "unique local and the other global ones; give both interfaces addresses of the same scope");
+        "the addresses of the same RoCE version and family have no scope in common (link-local, "
+        "unique local, global): give both ports' network interfaces addresses of the same scope, "
+        "and leave out gid_index if it is given");
   return says(
-      "the only addresses of the same kind at both ends are in different VLANs, or use RoCE v1 in "
-      "different subnets, which is not routed: give both ends addresses in one VLAN, or of RoCE "
-      "v2");
+      "the only addresses of the same kind at both ends are link-local or RoCE v1, which are not "
+      "routed, and in different VLANs or subnets: give both ends addresses in one subnet and VLAN, "
+      "or of RoCE v2 that are not link-local");
 }
 
 }  // namespace

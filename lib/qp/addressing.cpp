@@ -42,25 +42,31 @@ error no_address(const unusable_addresses& unusable, const char* operation) noex
   };
   const std::array<reason, 5> reasons{{
       {unusable.foreign,
-       "the port's GIDs belong to network interfaces of another network namespace: give this "
-       "process's namespace (its container) an interface of the port with an IP address"},
+       "no GID of the port is usable: at least one belongs to a network interface that has no IP "
+       "address in this process's network namespace (its container): give an interface of the port "
+       "an IP address there"},
       {unusable.down,
-       "the network interfaces of the port's GIDs are down: bring them up (ip link set ... up)"},
+       "no GID of the port is usable: at least one belongs to a network interface that is down or "
+       "has no carrier: bring it up (ip link set ... up), and check its cable"},
       {unusable.stale,
-       "the port's GIDs are no longer addresses of its network interface: give it an IP address"},
+       "no GID of the port is usable: at least one is not (or no longer) an address of its network "
+       "interface in this process's network namespace: give an interface of the port an IP address "
+       "there"},
       {unusable.without_interface,
-       "the port's GIDs belong to no network interface: bring the port's network interface up "
-       "(`rdma link` shows it), and give it an IP address"},
+       "no GID of the port is usable: at least one belongs to no network interface: bring the "
+       "port's network interface up (`rdma link` shows it), and give it an IP address"},
       {unusable.loopback,
-       "the port's GIDs are loopback addresses, which no peer can reach: give its network "
-       "interface an IP address"},
+       "no GID of the port is usable: at least one is a loopback address, or belongs to a loopback "
+       "interface: give the port's network interface another IP address, or use a device on "
+       "another interface"},
   }};
   const reason& worst = *std::ranges::max_element(reasons, {}, &reason::count);
-  return {error_kind::not_found, operation,
-          worst.count != 0
-              ? worst.hint
-              : "the port has no RoCE GID, and on Ethernet a queue pair is addressed by GID: bring "
-                "the network interface up and give it an IP address"};
+  return {
+      error_kind::not_found, operation,
+      worst.count != 0
+          ? worst.hint
+          : "the port has no RoCE GID, and on Ethernet a queue pair is addressed by GID: bring the "
+            "port's network interface up (`rdma link` shows it), and give it an IP address"};
 }
 
 port_addresses addresses_from(const gid_entry& entry, const address_offer& offer) noexcept {

@@ -74,8 +74,8 @@ result<port_attributes> port_of(const queue_pair_settings& settings,
                    "subnet manager is running");
     default:
       return error(error_kind::not_found, building,
-                   "the port is not active: check the cable, the switch and that the network "
-                   "interface is up");
+                   "the port is not active: check the cable, the switch and, on Ethernet, that the "
+                   "port's network interface is up (`rdma link` shows it)");
   }
 }
 
@@ -115,8 +115,8 @@ struct native_queue_pair {
 result<native_queue_pair> create_extended(ibv_qp_init_attr_ex& initial, transport type) noexcept {
   constexpr const char* operation = "ibv_create_qp_ex";
   constexpr const char* advice =
-      "the device has no extended posting interface: leave extended_posting out, so that batches "
-      "are posted as linked lists";
+      "the device or its driver does not support extended posting on this transport: leave "
+      "extended_posting out, so that batches are posted as linked lists";
   ibv_device_attr_ex device{};
   if (const int errnum = errno_of(ibv_query_device_ex(initial.pd->context, nullptr, &device));
       errnum != 0)
@@ -308,7 +308,7 @@ result<queue_pair_data> adopt(transport type, queue_pair_state state, ibv_qp* na
     if (settings.port && *settings.port != port)
       return not_as_said(
           "this queue pair uses a different port than the one that was given to the builder: leave "
-          "out .port(...), or pass that port");
+          "out .port(...), or pass the queue pair's port");
     known.port = port;
     if (!given.contains(queue_pair_parameter::pkey_index))
       known.connection.pkey_index = pkey_index::assume(attributes.pkey_index);

@@ -48,8 +48,9 @@ bool is_one_of(std::byte code, std::initializer_list<Enum> values) noexcept {
 }
 
 error bad_field(const char* field, std::byte code) noexcept {
-  return error::out_of_range(decoding, field, std::to_integer<std::int64_t>(code),
-                             "the bytes are damaged or were not created by endpoint::encode");
+  return error::out_of_range(
+      decoding, field, std::to_integer<std::int64_t>(code),
+      "the bytes are damaged, or were not created by endpoint::encode from a valid endpoint");
 }
 
 /// Checks that a queue pair can be connected to this endpoint.
@@ -72,7 +73,7 @@ result<void> check_connectable(const endpoint& end, const char* operation) noexc
     if (end.lid.value() == 0)
       return error(error_kind::invalid_input, operation,
                    "the LID is missing: on InfiniBand the subnet manager has to assign one to the "
-                   "port first");
+                   "endpoint's port first");
   }
   return success();
 }
@@ -107,13 +108,14 @@ result<offered_address> load_offered(offered_input in) noexcept {
   const auto vlan =
       static_cast<std::uint16_t>(detail::load_big_endian(in.subspan<offered_vlan_at, 2>()));
   if (vlan > last_vlan)
-    return error::out_of_range(decoding, "VLAN of an offered address (0..4094)", vlan,
-                               "the bytes are damaged or were not created by endpoint::encode");
+    return error::out_of_range(
+        decoding, "VLAN of an offered address (0..4094)", vlan,
+        "the bytes are damaged, or were not created by endpoint::encode from a valid endpoint");
   const gid address = load_gid(in.first<16>());
   if (address.is_zero() || address.is_multicast())
     return error(error_kind::invalid_input, decoding,
                  "an offered address is zero or multicast, which no port can have: the bytes are "
-                 "damaged or were not created by endpoint::encode");
+                 "damaged, or were not created by endpoint::encode from a valid endpoint");
   return offered_address{.address = address,
                          .type = static_cast<gid_type>(in[offered_type_at]),
                          .prefix_length = std::to_integer<std::uint8_t>(in[offered_prefix_at]),
@@ -168,9 +170,10 @@ result<void> check_mtu(const endpoint& local, const endpoint& remote) noexcept {
   if ((!local.is_mtu_asked_for || local.mtu <= remote.mtu) &&
       (!remote.is_mtu_asked_for || remote.mtu <= local.mtu))
     return success();
-  return error::mismatch(
-      "compare endpoints", "path MTU in bytes", local.mtu.bytes(), remote.mtu.bytes(),
-      "request at most the active MTU of both ports, or leave it to the handshake");
+  return error::mismatch("compare endpoints", "path MTU in bytes", local.mtu.bytes(),
+                         remote.mtu.bytes(),
+                         "request the same path MTU at both ends, at most the active MTU of both "
+                         "ports, or leave it out at both");
 }
 
 bool is_offered(const endpoint& end) noexcept {
@@ -258,9 +261,10 @@ result<endpoint> endpoint::decode(std::span<const std::byte> bytes) noexcept {
                              "use the same version of verbspp at both ends");
   }
   if (bytes.size() != (is_former ? former_size : encoded_size))
-    return error::out_of_range(decoding, is_former ? "length (44 bytes)" : "length (368 bytes)",
-                               static_cast<std::int64_t>(bytes.size()),
-                               "the endpoint was truncated, or the peer uses another protocol");
+    return error::out_of_range(
+        decoding, is_former ? "length (44 bytes)" : "length (368 bytes)",
+        static_cast<std::int64_t>(bytes.size()),
+        "these are not exactly the bytes that the peer created with endpoint::encode");
   const std::span<const std::byte, former_size> in(bytes.first<former_size>());
   if (!is_one_of(in[transport_at], {transport::rc, transport::uc, transport::ud}))
     return bad_field("transport (2..4)", in[transport_at]);
@@ -297,7 +301,8 @@ result<endpoint> endpoint::decode(std::span<const std::byte> bytes) noexcept {
   if ((end.owner == 0) != (end.generation == 0))
     return error::out_of_range(
         decoding, end.owner == 0 ? "generation (0 without an owner)" : "generation (1 or more)",
-        end.generation, "the bytes are damaged or were not created by endpoint::encode");
+        end.generation,
+        "the bytes are damaged, or were not created by endpoint::encode from a valid endpoint");
   end.address = load_gid(in.subspan<gid_at, 16>());
   if (!is_former) {
     VERBSPP_TRY(offer, load_offer(bytes.subspan(offered_count_at), end.link_layer));
@@ -372,8 +377,8 @@ result<void> check_newer(const endpoint& remote, const endpoint& last) noexcept 
     return success();
   return error::outdated("compare endpoints", "generation of the remote end", remote.generation,
                          last.generation,
-                         "this is an endpoint of an earlier connection: the peer must renew its "
-                         "channel, and send its new endpoint");
+                         "this is an endpoint of an earlier connection: this end needs the "
+                         "endpoint that the peer's channel has after the peer has renewed it");
 }
 
 }  // namespace verbspp

@@ -55,9 +55,9 @@ const char* wrong_with_route(const endpoint& local, const gid& remote) noexcept 
                         return each.address == source;
                       });
   return is_own ? nullptr
-                : "the peer's address does not resolve: the kernel reaches it from none of this "
-                  "port's addresses (`ip route get`); use the port on the route, which "
-                  "open_device_towards finds";
+                : "the peer's address does not resolve: the kernel reaches it from none of the "
+                  "addresses that this end offers (`ip route get`); use the device, port and GID "
+                  "index that open_device_towards finds";
 }
 
 const char* printed(const gid& address, std::array<char, INET6_ADDRSTRLEN>& into) noexcept {
@@ -147,8 +147,9 @@ result<void> prepare_again(queue_pair_data& queue_pair) noexcept {
 
 result<void> connect(queue_pair_data& queue_pair, const endpoint& remote) noexcept {
   if (queue_pair.owner.native() == nullptr)
-    return error(error_kind::invalid_input, "handshake",
-                 "this queue pair was moved from, or has already performed its handshake");
+    return error(
+        error_kind::invalid_input, "handshake",
+        "this queue pair was moved from, or consumed by an earlier call, such as a handshake");
   return by_transport(queue_pair.local.type, [&]<transport Transport>() -> result<void> {
     if constexpr (Connects<Transport>)
       return connect_as<Transport>(queue_pair, remote);
@@ -202,8 +203,9 @@ void follow_address(queue_pair_data& queue_pair, const ibv_ah_attr& path) noexce
 
 result<void> connect(queue_pair_data& queue_pair, const managed_attributes& by) noexcept {
   if (queue_pair.owner.native() == nullptr)
-    return error(error_kind::invalid_input, "handshake",
-                 "this queue pair was moved from, or has already performed its handshake");
+    return error(
+        error_kind::invalid_input, "handshake",
+        "this queue pair was moved from, or consumed by an earlier call, such as a handshake");
   const connection_parameters& given = queue_pair.parameters;
   const endpoint& local = queue_pair.local;
   auto receiving = without_internal(by.ready_to_receive);
@@ -260,7 +262,7 @@ global_route route_to(const queue_pair_data& queue_pair, const gid& address, gid
 }
 
 error no_way_from_moved() noexcept {
-  return {error_kind::invalid_input, "path to the peer", "this queue pair was moved from"};
+  return {error_kind::invalid_input, "path to the peer or group", "this queue pair was moved from"};
 }
 
 }  // namespace

@@ -45,23 +45,30 @@ const char* usual_cause(int errnum, queue_pair_state to, queue_pair_attribute_se
     case ETIMEDOUT:
     case ENETUNREACH:
     case EHOSTUNREACH:
-      return "the peer's GID or LID does not resolve: check that its address is reachable from "
-             "this port (ping the IP address behind the GID), and that it is the peer's current "
-             "one";
+      return given.intersects(queue_pair_attribute::path | queue_pair_attribute::alternate_path)
+                 ? "usually the peer's GID does not resolve: check that its address is reachable "
+                   "from this port (ping the IP address behind the GID), and that it is the peer's "
+                   "current one"
+                 : nullptr;
     case EPERM:
       return given.contains(queue_pair_attribute::qkey)
-                 ? "a queue key with its highest bit set needs CAP_NET_RAW"
+                 ? "usually the queue key has its highest bit set, which needs CAP_NET_RAW"
                  : nullptr;
     case EINVAL:
       if (to == queue_pair_state::ready_to_receive && given.contains(queue_pair_attribute::path))
         return "usually the GID index, the path MTU (above a port's active MTU) or the port number "
                "is wrong";
       if (given.contains(queue_pair_attribute::alternate_path))
-        return "Linux supports alternate paths only on InfiniBand ports";
+        return "usually the alternate path is wrong or not supported: Linux supports alternate "
+               "paths only on InfiniBand ports";
+      if (given.contains(queue_pair_attribute::port))
+        return "usually the device does not have the port or the pkey index, or does not support "
+               "the access flags";
       if (given.contains(queue_pair_attribute::ack_timeout))
         return "usually a timeout, retry count or read depth that the device does not support";
-      return "usually the queue pair is no longer in the state that its C++ type names: after a "
-             "failure, the device itself moves it to ERR or SQE, which query_state() reports";
+      return "usually the queue pair is not in the state in which this transition begins: after a "
+             "failure, the device itself moves it to ERR or SQE, which query_state() and "
+             "ibv_query_qp report";
     default:
       return nullptr;
   }
@@ -87,7 +94,7 @@ result<void> move_to_port(endpoint& local, connection_parameters& parameters,
 
 error no_queue_pair(const char* operation) noexcept {
   return {error_kind::invalid_input, operation,
-          "this queue pair was moved from, or consumed by a transition"};
+          "this queue pair was moved from, or consumed by an earlier call"};
 }
 
 /// Makes the transition with these attributes, to which it adds only the state. On success, stores
@@ -202,8 +209,8 @@ result<void> check_modification(ibv_qp_type type, ibv_qp_state from, ibv_qp_stat
   const auto taken = transition(type, from, to);
   if (!taken)
     return error(error_kind::invalid_input, operation,
-                 "a queue pair of this type has no such transition: see the state diagram in "
-                 "docs/queue_pair_states.md");
+                 "the library knows no such transition of a queue pair of this type: see the state "
+                 "diagram in docs/queue_pair_states.md");
   if (const int missing = taken->required & ~attr_mask; missing != 0)
     return detail::wrong_attribute(operation, detail::missing_attribute, missing);
   if (const int strange = attr_mask & ~(taken->required | taken->optional | IBV_QP_STATE);

@@ -114,8 +114,9 @@ result<void> queue_pair_owner::join(const gid& group, lid multicast_lid) noexcep
   const ibv_gid address = group.native();
   const int errnum = errno_of(ibv_attach_mcast(native_, &address, multicast_lid.value()));
   if (errnum != 0)
-    return error::from_errno(errnum, operation,
-                             errnum == EINVAL ? "usually the group's LID is wrong" : nullptr);
+    return error::from_errno(
+        errnum, operation,
+        errnum == EINVAL ? "on InfiniBand, usually the group's LID is wrong" : nullptr);
   joined->next = std::move(groups_);
   groups_ = std::move(joined);
   return success();
@@ -128,7 +129,8 @@ result<void> queue_pair_owner::leave(const gid& group, lid multicast_lid) noexce
   while (*link && ((*link)->address != group || (*link)->multicast_lid != multicast_lid))
     link = &(*link)->next;
   if (!*link)
-    return error(error_kind::not_found, operation, "the queue pair has not joined this group");
+    return error(error_kind::not_found, operation,
+                 "the queue pair has not joined this group, with this LID, by join_multicast");
   const ibv_gid address = group.native();
   const int errnum = errno_of(ibv_detach_mcast(native_, &address, multicast_lid.value()));
   if (errnum != 0) return error::from_errno(errnum, operation);

@@ -491,7 +491,7 @@ TEST_CASE(
   CHECK(e == error_kind::invalid_input);
   CHECK(e.native_errno() == EINVAL);
   CHECK(std::string(e.operation()) == "modify RTS -> SQD");
-  CHECK_THAT(e.message(), Catch::Contains("no longer in the state that its C++ type names"));
+  CHECK_THAT(e.message(), Catch::Contains("not in the state in which this transition begins"));
 }
 
 TEST_CASE("a failed transition destroys the queue pair and leaves nothing behind") {
@@ -593,7 +593,7 @@ TEST_CASE("a modification in ERR fails but the queue pair can still be recovered
   const error e =
       failure_of(pair.modify(attributes_for<transport::rc, init, init>().access(all_rights)));
   CHECK(std::string(e.operation()) == "modify INIT -> INIT");
-  CHECK_THAT(e.message(), Catch::Contains("no longer in the state that its C++ type names"));
+  CHECK_THAT(e.message(), Catch::Contains("not in the state in which this transition begins"));
   auto again =
       must(must(std::move(pair).assume_state<queue_pair_state::error>().to_reset()).prepare());
   check_state(connect_to_itself(std::move(again)));

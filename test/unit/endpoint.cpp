@@ -275,7 +275,8 @@ TEST_CASE("a truncated or overlong encoding is refused with its length") {
     if (length == endpoint::encoded_size) continue;
     CHECK(why_refused(std::span(bytes).first(length)) ==
           "decode endpoint: length (368 bytes): " + std::to_string(length) +
-              " is out of range; the endpoint was truncated, or the peer uses another protocol");
+              " is out of range; these are not exactly the bytes that the peer created with "
+              "endpoint::encode");
   }
 }
 
@@ -313,8 +314,8 @@ TEST_CASE("an endpoint of the previous format is decoded and offers one address"
   CHECK(endpoint::encoded_size_of(std::span(ethernet_bytes).first<former_size>()) ==
         endpoint::encoded_size);
   CHECK(why_refused(former) ==
-        "decode endpoint: length (44 bytes): 368 is out of range; the endpoint was truncated, or "
-        "the peer uses another protocol");
+        "decode endpoint: length (44 bytes): 368 is out of range; these are not exactly the bytes "
+        "that the peer created with endpoint::encode");
   CHECK(contains(why_refused(std::span(ethernet_bytes).first(former_size)), "length (368 bytes)"));
 }
 
@@ -522,8 +523,8 @@ TEST_CASE("an endpoint of an earlier connection is refused with both generations
   };
   CHECK(refused(3, 3) ==
         "compare endpoints: generation of the remote end: 3 is not above 3, the previous one; this "
-        "is an endpoint of an earlier connection: the peer must renew its channel, and send its "
-        "new endpoint");
+        "is an endpoint of an earlier connection: this end needs the endpoint that the peer's "
+        "channel has after the peer has renewed it");
   CHECK(contains(refused(2, 3), "2 is not above 3"));
   CHECK(contains(refused(1, 0xffffffff), "1 is not above 4294967295"));
 

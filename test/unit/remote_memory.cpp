@@ -76,7 +76,7 @@ TEST_CASE("a handle that lacks a requested right is refused with the error kind 
   CHECK(read_write::decode(readable(0, 8, remote_key(1U)).encode()).error() ==
         error_kind::permission);
   CHECK(contains(read_write::decode(readable(0, 8, remote_key(1U)).encode()).error().message(),
-                 "the peer did not grant all"));
+                 "does not grant all"));
 }
 
 TEST_CASE("a handle whose end is beyond the address space is refused") {

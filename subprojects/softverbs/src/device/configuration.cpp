@@ -283,8 +283,9 @@ class reader {
     // has set it to 0.
     const auto wanted = number(value);
     if (!wanted || *wanted < least || *wanted > limit)
-      return no("this limit must be a number from " + std::to_string(least) + " to " +
-                std::to_string(limit));
+      return no(limit == 0 ? "`without` has set this limit to 0"
+                           : "this limit must be a number from " + std::to_string(least) + " to " +
+                                 std::to_string(limit));
     limit = *wanted;
     return true;
   }

@@ -205,7 +205,7 @@ class reader {
 
   bool read_seed(std::string_view text) {
     const auto value = number(text, std::numeric_limits<std::uint64_t>::max());
-    if (!value) return no("the seed must be a number");
+    if (!value) return no("the seed must be a number from 0 to 2^64-1");
     fault_.what.kind = effect_kind::seed;
     fault_.what.seed = *value;
     return true;
@@ -223,7 +223,7 @@ class reader {
       if (fault_.verb == verbs.size())
         return no(
             "the part before `=` must be a verb that can fail, or `after`, `completion`, "
-            "`send-completion`, `receive-completion` or `packet`");
+            "`send-completion`, `receive-completion`, `packet` or `seed`");
     }
     if (pair) {
       if (fault_.when == occasion::verb || fault_.when == occasion::time)
@@ -300,7 +300,7 @@ class reader {
     if (const auto port = may_have_port ? cut(name, '/') : std::nullopt) {
       const auto wanted = number(*port, highest_port);
       if (!wanted || *wanted == 0)
-        return no("`/` must be followed by the number of a port, from 1 on");
+        return no("`/` must be followed by the number of a port, from 1 to 255");
       fault_.what.port = static_cast<unsigned>(*wanted);
     }
     const auto is_part = [](char letter) {
@@ -351,7 +351,8 @@ class reader {
 
   bool read_fate(std::string_view text) {
     const auto found = look_up(fates, text);
-    if (!found) return no("a packet can be `lost`, `doubled` or `swapped`");
+    if (!found)
+      return no("the effect of `packet` must be `lost`, `doubled`, `swapped` or a change of state");
     fault_.what.kind = *found;
     return true;
   }
@@ -370,7 +371,10 @@ class reader {
       return no(
           "this verb reports an error only by a null pointer and errno: write only the errno");
     const auto error = error_number(text);
-    if (!error) return no("this is not an errno value, by name or by number");
+    if (!error)
+      return no(
+          "this is neither an errno value (by name or by number) nor a delay nor a change of "
+          "state");
     what.number = *error;
     return true;
   }
@@ -380,12 +384,17 @@ class reader {
     what.kind = effect_kind::status;
     if (const auto vendor_code = cut(text, '/')) {
       const auto value = number(*vendor_code, std::numeric_limits<std::uint32_t>::max());
-      if (!value) return no("`/` must be followed by a vendor code, which is a 32-bit number");
+      if (!value)
+        return no(
+            "`/` must be followed by a vendor code, which is a 32-bit number, or after `skew` by a "
+            "delay");
       what.vendor_code = static_cast<std::uint32_t>(*value);
     }
     const auto status = status_number(text);
     if (!status || *status == IBV_WC_SUCCESS)
-      return no("this is not the status of a failed work request, by name or by a number up to 31");
+      return no(
+          "this is neither the status of a failed work request (by name, or by a number up to 31) "
+          "nor a delay nor a change of state");
     what.number = *status;
     return true;
   }

@@ -65,10 +65,11 @@ void tell_of_stranger(std::uint32_t slot) noexcept {
     told = is_stranger(line.data(), slot);
   std::fclose(sockets);
   if (told)
-    std::fprintf(stderr,
-                 "softverbs: a peer of this process can't be reached, because it has another "
-                 "version of softverbs, another content of the SOFTVERBS_CONFIG file or, with "
-                 "such a file, another SOFTVERBS_LINK_LAYER: use the same for both processes\n");
+    std::fprintf(
+        stderr,
+        "softverbs: a peer of this process can't be reached, probably because it has another "
+        "version of softverbs, another content of the SOFTVERBS_CONFIG file (or none) or, with "
+        "such a file, another SOFTVERBS_LINK_LAYER: use the same for both processes\n");
 }
 
 }  // namespace softverbs

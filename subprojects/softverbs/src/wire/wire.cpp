@@ -50,8 +50,8 @@ int wire::take_slot() noexcept {
   }
   std::fprintf(
       stderr,
-      "softverbs: %u processes of this host use softverbs, which is the maximum: the device "
-      "can't be opened until one of them exits\n",
+      "softverbs: %u processes of this network namespace use softverbs with the same "
+      "configuration, which is the maximum: the device can't be opened until one of them exits\n",
       last_slot);
   return EUSERS;
 }
