@@ -28,13 +28,13 @@ constexpr std::array events{
     event_description{async_event_type::completion_queue_error, element::completion_queue,
                       severity_of::error, "completion queue error",
                       "the completion queue failed, usually because it overran: completions are "
-                      "lost, and its queue pairs fail; build them, or the channel or hub, again "
-                      "with room for all outstanding work"},
+                      "lost, and its queue pairs fail; create the queue and its queue pairs, or "
+                      "the channel or hub, again with room for all outstanding work"},
     event_description{async_event_type::queue_pair_fatal, element::queue_pair, severity_of::error,
                       "queue pair fatal error",
-                      "the queue pair failed, for instance because a completion could not be "
-                      "reported, or a receive's memory not be accessed, and is in the error state; "
-                      "replace it, or renew its channel"},
+                      "the queue pair is in the error state: for instance, the device could not "
+                      "report a completion, or access the memory of a receive; replace the queue "
+                      "pair, or renew its channel"},
     event_description{
         async_event_type::queue_pair_request_error, element::queue_pair, severity_of::error,
         "queue pair request error",
