@@ -72,21 +72,21 @@ const char* usual_advice(int errnum) noexcept {
       return "the driver rejected an argument that the library considers valid: the driver's "
              "messages in the kernel's log may name it";
     case error_kind::resource_exhausted:
-      return "the machine is out of memory, or the device is out of such objects: `rdma resource` "
-             "counts them";
+      return "the device, the machine or the cgroup of the process is out of memory or of such "
+             "objects: `rdma resource` counts the objects";
     case error_kind::permission:
       return "the process lacks a permission: check the permissions of /dev/infiniband/uverbs*, "
              "the "
              "capabilities of the process, and the limits of its cgroup";
     case error_kind::not_found:
-      return "the device or the object no longer exists: see the kernel's log";
+      return "the device or the object does not exist, or no longer exists: see the kernel's log";
     case error_kind::not_supported:
       return "this device, its driver or this kernel does not support the operation";
     case error_kind::timed_out:
       return "the device or the network did not respond: try again, and see the kernel's log";
     case error_kind::busy:
-      return "other objects that were created from this one, or use it, still exist: destroy them "
-             "first";
+      return "usually other objects that were created from this one, or use it, still exist: "
+             "destroy them first";
     default:
       if (errnum == EIO && detail::is_child_of_device_process())
         return "this process is a child of the one that opened the device: open the device after "

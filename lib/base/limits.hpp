@@ -25,7 +25,9 @@ namespace verbspp::detail {
                                               std::uint64_t index, std::uint64_t length) noexcept {
   if (index < length) return success();
   return error::above_limit(operation, what, index, length == 0 ? 0 : length - 1,
-                            "the limit is the index of the last entry in the port's table");
+                            length == 0
+                                ? "the port's table has no entries"
+                                : "the limit is the index of the last entry in the port's table");
 }
 
 }  // namespace verbspp::detail

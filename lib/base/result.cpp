@@ -17,7 +17,9 @@ void error::raise() const {
 #else
   std::array<char, 512> line{};
   format(line);
-  std::fprintf(stderr, "verbspp: a result was used without a check, so the program aborts: %s\n",
+  std::fprintf(stderr,
+               "verbspp: an error was raised (usually by value() of a failed result) in a build "
+               "without exceptions, so the program aborts: %s\n",
                line.data());
   std::abort();
 #endif

@@ -112,8 +112,8 @@ result<void> acceptor_core::wait(const wait_limit& limit) noexcept {
   VERBSPP_TRY(is_ready, wait_readable(std::span(&entry, 1), limit));
   if (!is_ready)
     return limit.failure(serving,
-                         "no client has completed the exchange yet: check that clients connect to "
-                         "this host and port, or allow more time");
+                         "no client waits to be taken: check that clients connect to this host and "
+                         "port, see last_failure(), or allow more time");
   return success();
 }
 
@@ -323,12 +323,11 @@ void acceptor_core::finish(std::uint32_t place) noexcept {
 
 void acceptor_core::fail_late(std::uint32_t place) noexcept {
   const result<exchange_step> step = clients_.get()[place].core->advance();
-  fail(place,
-       step.has_value()
-           ? clients_.get()[place].core->refuse(error(
-                 error_kind::timed_out, serving,
-                 "the client exceeded the time limit of its exchange: see acceptor_options::limit"))
-           : step.assume_error());
+  fail(place, step.has_value() ? clients_.get()[place].core->refuse(
+                                     error(error_kind::timed_out, serving,
+                                           "the exchange with the client exceeded its time limit: "
+                                           "see acceptor_options::limit"))
+                               : step.assume_error());
 }
 
 void acceptor_core::fail(std::uint32_t place, const error& why) noexcept {

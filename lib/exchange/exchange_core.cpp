@@ -53,7 +53,7 @@ result<owned<exchange_core>> exchange_core::create(const exchange_setup& setup,
                               setup.options.application.size(), longest_application);
   if (!is_application(setup.options.application))
     return error(error_kind::invalid_input, starting,
-                 "the application's name has characters that are not printable: use letters, "
+                 "the application's name has characters that are not printable ASCII: use letters, "
                  "digits and spaces");
   const std::size_t values = setup.largest_mine;
   const std::size_t output = largest_frames_out + offer_size(setup.largest_mine);
@@ -264,14 +264,16 @@ result<void> exchange_core::check_awaited(std::uint8_t type, std::size_t length)
     }
     if (came != expected)
       return error_in_words_of(error_kind::invalid_input, "exchange: read a frame",
-                               "the peer sent the frame '%s' where '%s' is expected: it does not "
-                               "use verbspp, or the bytes are damaged",
+                               "the peer sent the frame '%s' where '%s' is expected: the peer is "
+                               "at another point of its protocol, is another program, or uses "
+                               "another version of verbspp, or the bytes are damaged",
                                to_string(came), to_string(expected));
   }
   if (length > largest)
-    return error::above_limit(
-        "exchange: read a frame", "length of the frame in bytes", length, largest,
-        "the peer sent more than is allowed: it does not use verbspp, or the bytes are damaged");
+    return error::above_limit("exchange: read a frame", "length of the frame in bytes", length,
+                              largest,
+                              "the peer sent more than is allowed: it is another program, or uses "
+                              "another version of verbspp, or the bytes are damaged");
   return success();
 }
 
@@ -334,18 +336,21 @@ result<std::span<const std::byte>> exchange_core::opened() noexcept {
   if (all.size() < frame_seal::tag_size)
     return error::out_of_range("exchange: read a frame", "length of an encrypted frame in bytes",
                                all.size(),
-                               "an encrypted frame has at least 16 bytes: the bytes are damaged");
+                               "an encrypted frame has at least 16 bytes: the bytes are damaged, "
+                               "or were changed in transit");
   const std::span<std::byte> content = all.first(all.size() - frame_seal::tag_size);
   if (!seal_->open(input_.first(frame_header_size), content, all.last<frame_seal::tag_size>()))
     return error(error_kind::permission, "exchange: decrypt a frame",
-                 "the frame differs from the one that the peer sent: it was changed in transit");
+                 "the frame is not the one that the peer sent, and was changed in transit, or "
+                 "libcrypto failed");
   return content;
 }
 
 result<void> exchange_core::take_proof(std::span<const std::byte> body) noexcept {
   if (seal_->is_proof(body)) return success();
   return error(error_kind::permission, "exchange: check the shared secret",
-               "the two ends have different secrets: give both the same");
+               "the two ends have different secrets, or the frames were changed in transit: give "
+               "both ends the same secret");
 }
 
 result<void> exchange_core::take_hello(std::span<const std::byte> body) noexcept {
@@ -353,12 +358,12 @@ result<void> exchange_core::take_hello(std::span<const std::byte> body) noexcept
   VERBSPP_TRY(hello, hello_frame::decode(body));
   if (hello.nonce == nonce_)
     return error(error_kind::mismatch, comparing,
-                 "the peer echoed this side's data: this side is connected to itself, so use the "
-                 "peer's host and port");
+                 "the peer echoed this side's data: this side is connected to itself, or to a "
+                 "program that echoes; use the peer's host and port");
   if (hello.is_of_equals != is_of_equals_)
     return error::mismatch(comparing, "use of meet", is_of_equals_ ? "yes" : "no",
                            hello.is_of_equals ? "yes" : "no",
-                           "call meet at both ends, or exchange at both ends");
+                           "call meet at both ends, or at neither");
   if (is_of_equals_ && hello.party == party_)
     return error(error_kind::mismatch, comparing,
                  "this side is connected to itself: use the peer's host and port");
@@ -463,40 +468,43 @@ void exchange_core::add_frame(std::uint8_t type, std::span<const std::byte> body
 /// The error that reports that the connection has ended; `errnum` is 0 if the peer has closed it.
 error exchange_core::without_more(int errnum) const noexcept {
   const char* hint = "the peer closed the connection";
-  if (errnum == ENOTCONN) {
-    hint = "the socket is not connected: connect it, or use the one that accept returned";
+  if (errnum == ENOTCONN || errnum == EIO) {
+    hint = errnum == EIO
+               ? "libcrypto could not encrypt a frame"
+               : "the socket is not connected: connect it, or use the one that accept returned";
     return error::from_errno(errnum, "exchange", hint).as(error_kind::not_connected, hint);
   }
   switch (awaited_) {
     case awaited::hello:
       hint =
-          "the peer closed the connection before it sent its hello: it failed or exited before the "
-          "exchange (see the error at the peer), or it is another program";
+          "the connection ended before the peer sent its hello: the peer failed or exited before "
+          "the exchange (see the error there), it is another program, or the network failed";
+      break;
+    case awaited::decision:
+      hint = "the connection ended before this side sent its endpoint: see the error at the peer";
       break;
     case awaited::proof:
     case awaited::choice:
-    case awaited::decision:
     case awaited::offer:
       hint =
-          "the peer closed the connection after its hello, before it sent its endpoint: see the "
-          "error that it reported at its end";
+          "the connection ended after the peer's hello, before the peer sent its endpoint: see the "
+          "error at the peer";
       break;
     case awaited::connection:
     case awaited::ready:
       hint =
-          "the peer closed the connection after it had sent its endpoint, but before it reported "
+          "the connection ended after the peer had sent its endpoint, before the peer reported "
           "that it was ready: see the error at the peer";
       break;
     case awaited::done:
       hint =
-          "the peer closed the connection after it was ready, but before it confirmed that it "
-          "knows "
-          "that this side is ready: it may have succeeded and exited at once, or given up";
+          "the connection ended after the peer was ready, before the peer confirmed that it knows "
+          "that this side is ready: the peer may have succeeded and exited at once, or failed";
       break;
     case awaited::nothing:
       hint =
-          "the peer closed the connection before it received the last frame of this side: see the "
-          "error at the peer";
+          "the connection ended before this side had sent its last frame: see the error at the "
+          "peer";
       break;
   }
   return error::from_errno(errnum != 0 ? errnum : ECONNRESET, "exchange", hint)
@@ -507,25 +515,36 @@ error exchange_core::at_limit() const noexcept {
   const char* hint = nullptr;
   switch (awaited_) {
     case awaited::hello:
-      hint = "the peer sent no hello, or only a part of it: it hangs, or is another program";
+      hint =
+          "the peer sent no hello, or only a part of it: the peer hangs, is busy, or is another "
+          "program; see its output, or allow more time";
+      break;
+    case awaited::decision:
+      hint =
+          "the peer sent its hello, but the limit was reached before this side sent its endpoint: "
+          "allow more time, or at an acceptor more handshakes at once "
+          "(acceptor_options::handshakes)";
       break;
     case awaited::proof:
     case awaited::choice:
-    case awaited::decision:
     case awaited::offer:
       hint = "the peer sent its hello, but not its endpoint: see its output, or allow more time";
       break;
     case awaited::connection:
     case awaited::ready:
       hint =
-          "the peer sent its endpoint, but did not become ready: see its output, or allow more "
+          "the peer sent its endpoint, but did not report that it is ready: see its output, or "
+          "allow more time";
+      break;
+    case awaited::nothing:
+      hint =
+          "the peer has not received the last frame of this side: see its output, or allow more "
           "time";
       break;
     case awaited::done:
-    case awaited::nothing:
       hint =
-          "the peer became ready, but did not confirm that this side is ready, too: see its "
-          "output, or allow more time";
+          "the peer reported that it is ready, but did not confirm that this side is ready, too: "
+          "see its output, or allow more time";
       break;
   }
   return limit_.failure("exchange", hint);

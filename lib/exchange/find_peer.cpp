@@ -104,10 +104,9 @@ class candidates {
   [[nodiscard]] result<void> add_other(tcp_socket socket) noexcept {
     candidate& place = *next_place_;
     if (place.core)
-      place.core->refuse(
-          error(error_kind::busy, meeting,
-                "too many other processes have connected since this connection was made, so it was "
-                "dropped"));
+      place.core->refuse(error(
+          error_kind::busy, meeting,
+          "too many connections were open, so this one was dropped to make room for a newer one"));
     return add(place, std::move(socket));
   }
   /// The earliest time at which there is room for another connection. A connection that has not
@@ -166,8 +165,7 @@ class candidates {
   void refuse_others_than(const candidate* chosen) noexcept {
     for (candidate& each : all_) {
       if (&each == chosen || !each.core) continue;
-      each.core->refuse(
-          error(error_kind::busy, meeting, "another connection between the two ends was chosen"));
+      each.core->refuse(error(error_kind::busy, meeting, "another connection was chosen"));
       each = {};
     }
   }
@@ -187,8 +185,8 @@ class candidates {
   }
   [[nodiscard]] error at_limit() const noexcept {
     const error late = limit_.failure(meeting,
-                                      "the peer has not connected, and could not be reached: start "
-                                      "it, and check its host and port");
+                                      "no exchange with the peer has been completed: start the "
+                                      "peer, and check its host and port, or allow more time");
     if (!last_failure_) return late;
     std::array<char, longest_words> words{};
     const std::size_t size = std::min(last_failure_->format(words), words.size() - 1);

@@ -114,7 +114,7 @@ result<field_description> read_field(field_reader& in) noexcept {
   if (!std::ranges::all_of(text_of(name), is_printable))
     return error(error_kind::invalid_input, reading_hello,
                  "the name of a structure that the peer sends has characters that are not "
-                 "printable: the peer is another program, or the bytes are damaged");
+                 "printable ASCII: the peer is another program, or the bytes are damaged");
   return field_description{.kind = static_cast<field_kind>(kind),
                            .rights = access_flags::from_bits(static_cast<unsigned>(rights)),
                            .size = static_cast<std::uint32_t>(size),
@@ -173,8 +173,9 @@ result<frame_header> frame_header::decode(
       return frame_header{.type = type, .length = static_cast<std::uint32_t>(length)};
     }
   }
-  return error::out_of_range(reading_frame, "type of the frame", std::to_integer<int>(bytes[3]),
-                             "the bytes are damaged, or the peer is another program");
+  return error::out_of_range(
+      reading_frame, "type of the frame", std::to_integer<int>(bytes[3]),
+      "the peer is another program, or uses another version of verbspp, or the bytes are damaged");
 }
 
 std::size_t hello_frame::encode(std::span<std::byte, largest_hello> body) const noexcept {
@@ -231,8 +232,8 @@ result<hello_frame> hello_frame::decode(std::span<const std::byte> body) noexcep
   made.application = text_of(application);
   if (!is_application(made.application))
     return error(error_kind::invalid_input, reading_hello,
-                 "the name of the peer's application has characters that are not printable: the "
-                 "peer is another program, or the bytes are damaged");
+                 "the name of the peer's application has characters that are not printable ASCII: "
+                 "the peer is another program, or the bytes are damaged");
   for (; made.field_count < count; ++made.field_count) {
     VERBSPP_TRY(field, read_field(in));
     made.fields[made.field_count] = field;

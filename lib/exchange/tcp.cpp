@@ -38,9 +38,10 @@ bool is_passing(int errnum) noexcept {
 
 error taken_port(const socket_address& address) noexcept {
   std::array<char, detail::longest_words> words{};
-  std::snprintf(words.data(), words.size(),
-                "another socket uses %s (EADDRINUSE): choose another port, or 0 for a free one",
-                detail::printed_address(address).text.data());
+  std::snprintf(
+      words.data(), words.size(),
+      "another socket uses the port of %s (EADDRINUSE): choose another port, or close that socket",
+      detail::printed_address(address).text.data());
   return detail::error_in_words(error_kind::busy, listening, words.data(), EADDRINUSE);
 }
 
@@ -57,8 +58,8 @@ result<tcp_socket> listen_at(const socket_address& address, bool takes_both) noe
                ? taken_port(address)
                : error::from_errno(
                      errno, listening,
-                     "the port is reserved for privileged programs, "
-                     "or this host does not have the address: choose another port or address");
+                     "usually the port is reserved for privileged programs, or this host does not "
+                     "have the address: choose another port or address");
   if (::listen(socket.descriptor(), SOMAXCONN) != 0)
     return errno == EADDRINUSE ? taken_port(address) : error::from_errno(errno, listening);
   return socket;
@@ -73,7 +74,8 @@ void tcp_socket::close() noexcept {
 result<void> tcp_socket::shutdown() const noexcept {
   constexpr const char* ending = "shutdown of a socket";
   if (::shutdown(descriptor_, SHUT_WR) == 0) return success();
-  constexpr const char* unconnected = "the socket is not open, or not connected: connect it first";
+  constexpr const char* unconnected =
+      "the socket is not open, was not connected, or has lost its connection";
   if (errno == EBADF || errno == ENOTCONN)
     return error(error_kind::not_connected, ending, unconnected);
   return error::from_errno(errno, ending);
@@ -96,7 +98,8 @@ result<gid> tcp_socket::peer_address() const noexcept {
   peer.size = sizeof peer.storage;
   if (::getpeername(descriptor_, reinterpret_cast<sockaddr*>(&peer.storage), &peer.size) != 0) {
     if (errno != EBADF) return error::from_errno(errno, naming);
-    return error(error_kind::not_connected, naming, "the socket is not open: connect it first");
+    return error(error_kind::not_connected, naming,
+                 "the socket is not open: connect it, or use the one that accept returned");
   }
   const auto address = detail::gid_of(peer.get());
   if (!address)
@@ -147,9 +150,9 @@ result<tcp_socket> tcp_listener::accept(const wait_limit& limit) const noexcept 
     pollfd entry{.fd = socket_.descriptor(), .events = POLLIN, .revents = 0};
     VERBSPP_TRY(is_ready, detail::wait_readable(std::span(&entry, 1), limit));
     if (!is_ready)
-      return limit.failure(
-          accepting,
-          "no peer connected: start the peer, and check the host and port that it was given");
+      return limit.failure(accepting,
+                           "this call has accepted no connection: start the peer, and check the "
+                           "host and port that it was given");
   }
 }
 

@@ -136,7 +136,9 @@ bool signals::blame::ask() noexcept {
       if (answered)
         told_[i].result = check_answer(told_[i].peer, *answered);
       else if (!of_.other(told_[i].peer).is_behind_work)
-        told_[i].result = missing(failed_.cause, "that rank's device does not respond");
+        told_[i].result = missing(
+            failed_.cause,
+            "no answer from that rank's device in time: check the device, and the network to it");
       else
         has_all = false;
       asked = kept_pending();

@@ -60,11 +60,13 @@ static_assert(datagram_header_size + length <= place_size);
 
 /// The error that reports a refusal with this errno.
 [[nodiscard]] error refused(int errnum) noexcept {
-  const char* hint = "that rank could not connect to this rank, and has reported this errno";
+  const char* hint =
+      "that rank has no working channel to this rank, and has reported this errno: see the error "
+      "there";
   if (errnum == EBUSY)
     hint =
-        "the program of that rank has replaced the world's channel to this rank by one of its own: "
-        "connect it by a handshake in both programs";
+        "the program of that rank has put its own channel to this rank into the group: connect "
+        "that channel with handshake() in both programs";
   if (errnum == ESTALE)
     hint =
         "that rank is still connected to an earlier channel of this rank: call mend() on all ranks";
@@ -173,9 +175,10 @@ std::optional<error> first_contact::failure_of(const contact& due, const wait_li
   if (due.refusal) return refused(*due.refusal);
   if (trouble_) return trouble_;
   if (is_late)
-    return limit.failure(calling,
-                         "that rank has not answered: a rank answers only while it connects, waits "
-                         "in a collective step or for messages, or calls serve()");
+    return limit.failure(
+        calling,
+        "the connection to that rank is not ready: a rank answers only while it connects, waits in "
+        "a collective step, polls the group or waits on it, or calls mend() or serve()");
   return std::nullopt;
 }
 

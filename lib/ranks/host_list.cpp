@@ -46,7 +46,7 @@ constexpr error_source source_of_wrong_entry{
 [[nodiscard]] const char* objection(const host_entry& host) noexcept {
   if (host.name.empty()) return "a host must have a name";
   if (host.name.size() > host_list::longest_name)
-    return "a host's name must have at most 253 characters";
+    return "a host's name must have at most 253 bytes";
   if (std::ranges::any_of(host.name, [](char c) {
         const auto code = static_cast<unsigned char>(c);
         return code <= ' ' || code == 0x7f || c == '[' || c == ']';
@@ -81,8 +81,8 @@ result<host_list> host_list::parse(std::string_view text) noexcept {
       return detail::wrong_entry("the port must be a number from 1 to 65535", read.port_line,
                                  "port");
     if (read.world.size() > longest_world)
-      return detail::wrong_entry("the name of a world must have at most 40 characters",
-                                 read.world_line, "world");
+      return detail::wrong_entry("the name of a world must have at most 40 bytes", read.world_line,
+                                 "world");
     std::map<std::string_view, std::size_t> known;
     for (std::size_t i = 0; i < read.hosts.size(); ++i) {
       const host_entry& host = read.hosts[i];
@@ -189,13 +189,16 @@ result<std::uint32_t> host_list::rank_on(std::string_view host) const noexcept {
     if (each.name == host) {
       if (each.ranks == 1) return first;
       return detail::wrong_entry(
-          "several ranks run on this host: set VERBSPP_RANK for each of them", 0, host);
+          "several ranks run on this host: give each its number (VERBSPP_RANK, or "
+          "hosts_bootstrap::join)",
+          0, host);
     }
     first += each.ranks;
   }
-  return error(error_kind::not_found, detail::listing,
-               "the list does not contain the name of this host (`hostname`): add the name to the "
-               "list, or set VERBSPP_RANK");
+  return error(
+      error_kind::not_found, detail::listing,
+      "the list does not contain the name of the host, as `hostname` prints it there: add the name "
+      "to the list, or give each rank its number (VERBSPP_RANK, or hosts_bootstrap::join)");
 }
 
 std::ostream& operator<<(std::ostream& out, const host_list& list) {

@@ -52,11 +52,10 @@ result<hosts_bootstrap> hosts_bootstrap::join(const host_list& hosts, std::uint3
     if (met.has_value()) return hosts_bootstrap(std::move(met).assume_value());
     const error& cause = met.assume_error();
     if (cause.kind() != error_kind::mismatch) return cause;
-    return error(
-        error_kind::mismatch, joining_hosts,
-        "the ranks at the meeting point have a different list of hosts, belong to a different "
-        "world, or use another version of verbspp: give all ranks of a world the same list and "
-        "version, and each world its own port");
+    return error(error_kind::mismatch, joining_hosts,
+                 "the ranks at the meeting point have a different list of hosts or size of the "
+                 "world, belong to a different world, or use another version of verbspp: give all "
+                 "ranks of a world the same list, size and version, and each world its own port");
   });
 }
 

@@ -67,7 +67,8 @@ result<std::size_t> local_bootstrap::get(std::uint32_t rank, std::string_view ke
     const auto* const value = meeting_->values.get(rank, key);
     if (value == nullptr)
       return error(error_kind::not_found, "get the value of a rank",
-                   "the rank has put no value with this key: it must put one before the fence");
+                   "that rank has put no value with this key, or the world has no such rank: a "
+                   "rank must put its value before the fence, and others get it after the fence");
     return detail::copy_value(*value, into);
   });
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/wait_notified.hpp"
 #include "ranks/values_of_ranks.hpp"
+#include <verbspp/base/detail/words.hpp>
 #include <verbspp/ranks/pmix_bootstrap.hpp>
 
 #ifdef VERBSPP_HAS_PMIX
@@ -24,9 +25,9 @@ namespace {
 
 /// The error that reports a PMIx status, with its number.
 [[nodiscard]] error failed(const char* operation, pmix_status_t status) noexcept {
-  return error::out_of_range(operation, "status of PMIx", status)
-      .as(error_kind::driver,
-          "PMIx returned this status, which pmix_common.h names: see the launcher's output");
+  return detail::error_in_words_of(
+      error_kind::driver, operation,
+      "PMIx returned the status %d, which pmix_common.h names: see the launcher's output", status);
 }
 
 /// An answer that may arrive when no thread is waiting for it any more.
@@ -123,8 +124,8 @@ class [[gnu::visibility("hidden")]] pmix_session {
     }
     if (!wait_for(*told, limit))
       return limit.failure("PMIx_Fence",
-                           "some ranks have not reached the fence: PMIx does not report which, so "
-                           "see the output of the processes");
+                           "PMIx has not completed the fence: it does not report which ranks have "
+                           "not reached the fence, so see the output of the processes");
     if (told->status != PMIX_SUCCESS) return failed("PMIx_Fence", told->status);
     return success();
   }
@@ -148,7 +149,8 @@ class [[gnu::visibility("hidden")]] pmix_session {
     if (!wait_for(*told, limit)) return limit.failure("PMIx_Get");
     if (told->status == PMIX_ERR_NOT_FOUND)
       return error(error_kind::not_found, "PMIx_Get",
-                   "the rank has put no value with this key: it must put one before the fence");
+                   "that rank has put no value with this key, or the world has no such rank: a "
+                   "rank must put its value before the fence, and others get it after the fence");
     if (told->status != PMIX_SUCCESS) return failed("PMIx_Get", told->status);
     return copy_value(told->bytes, into);
   }
@@ -164,8 +166,8 @@ class [[gnu::visibility("hidden")]] pmix_session {
 result<pmix_bootstrap> pmix_bootstrap::open() noexcept {
   if (!is_launched())
     return error(error_kind::not_found, "PMIx_Init",
-                 "this process was not started by a launcher that supports PMIx: use one, such as "
-                 "mpirun, prun or srun --mpi=pmix");
+                 "PMIX_RANK or PMIX_NAMESPACE is not set: start this process by a launcher that "
+                 "supports PMIx, such as Open MPI's mpirun, prun or srun --mpi=pmix");
   return detail::without_exceptions("PMIx_Init", [&]() -> result<pmix_bootstrap> {
     auto session = std::make_shared<detail::pmix_session>();
     VERBSPP_TRYV(session->open());

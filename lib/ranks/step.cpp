@@ -124,7 +124,8 @@ bool signals::step::has_send_room(std::uint32_t to) noexcept {
   const auto takes = [&]() noexcept { return core.sends().has_room() || !with.is_connected(); };
   return wait_until(
       to, [&]() noexcept { return takes() || (with.poll(), takes()); },
-      "the send queue to that rank is full: its device has not acknowledged the earlier requests");
+      "the send queue to that rank is full: that rank's device has not acknowledged the earlier "
+      "requests yet");
 }
 
 void signals::step::write(std::uint32_t to, std::size_t from, std::size_t size,

@@ -45,13 +45,13 @@ inline constexpr const char* collective_step = "collective step of a world";
 [[nodiscard]] inline error other_step() noexcept {
   return {error_kind::mismatch, collective_step,
           "that rank is at another step: all ranks have to call the same steps, in the same order, "
-          "with the same ranks, root and type of value"};
+          "with the same list of ranks, root, type of value and kind of barrier"};
 }
 
 [[nodiscard]] inline error told_by_others(error_kind kind) noexcept {
-  return {kind, collective_step,
-          "the step failed at that rank, with an error of this kind; another rank has reported it, "
-          "and has aborted the step"};
+  return {
+      kind, collective_step,
+      "another rank has reported an error of this kind about that rank, and has aborted the step"};
 }
 /// The error that reports a farewell from `rank`. The culprit may be `rank` itself. If `is_lost` is
 /// true in that case, `rank` has lost its connection to the calling rank.
@@ -62,19 +62,20 @@ inline constexpr const char* collective_step = "collective step of a world";
     return {kind, collective_step,
             "that rank has reported that it cannot do its part of the step: see the error there"};
   return {kind, collective_step,
-          "that rank has reported that it lost the connection to the calling rank, and has aborted "
-          "the step: call mend() on all ranks"};
+          "that rank has reported a lost connection, and has aborted the step: call mend() on all "
+          "ranks"};
 }
 
 [[nodiscard]] inline error given_up() noexcept {
   return {error_kind::timed_out, collective_step,
-          "that rank has aborted the step, and is at a later one: see the error there"};
+          "that rank is at a later step, and has not done its part of this one: see the error "
+          "there, and check that all ranks call the same steps"};
 }
 
 [[nodiscard]] inline error not_of_the_world() noexcept {
   return {error_kind::not_connected, collective_step,
-          "the program has replaced the world's channel to that rank, or connected it to another "
-          "peer: steps use only the channels that the world has connected"};
+          "the channel to that rank is not one that the world has connected: the program has "
+          "replaced it or connected it to another peer, or mend() has failed"};
 }
 
 /// Mixes a value into a hash that distinguishes steps from one another.

@@ -35,7 +35,9 @@ constexpr auto time_for_who = std::chrono::seconds(1);
 
 [[nodiscard]] error gone() noexcept {
   return {error_kind::not_connected, meeting,
-          "the meeting point is lost: rank 0 has exited, or the network to it has failed"};
+          "the connection to the meeting point is broken: rank 0 has ended it (see the output of "
+          "its process), the network has failed, another program uses the port, or a limit cut off "
+          "an earlier call"};
 }
 
 [[nodiscard]] error refusal(std::uint32_t why, const tcp_launch& launch) noexcept {
@@ -47,19 +49,19 @@ constexpr auto time_for_who = std::chrono::seconds(1);
     case detail::tcp_refusal::doubled:
       return detail::error_in_words_of(
           error_kind::busy, meeting,
-          "another process has, or had, rank %u at the meeting point: was this rank started twice, "
-          "or does another world use this meeting point?",
+          "rank %u has joined at the meeting point before: was this rank started twice, does it "
+          "join again, or does another world use this meeting point?",
           launch.rank);
     case detail::tcp_refusal::other_size:
       return detail::error_in_words_of(
           error_kind::mismatch, meeting,
-          "the meeting point serves a world with more or fewer than %u ranks: does another world "
-          "use this meeting point?",
+          "the meeting point serves a world with more or fewer than %u ranks: give all ranks of a "
+          "world the same size, and each world its own meeting point",
           launch.size);
     case detail::tcp_refusal::other_world:
       return {error_kind::mismatch, meeting,
               "the meeting point serves a world with a different name: give all ranks of a world "
-              "the same name, and each world its own meeting point"};
+              "the same name and the same kind of bootstrap, and each world its own meeting point"};
     case detail::tcp_refusal::too_slow:
       return {error_kind::busy, meeting,
               "too many other clients connected to the meeting point before the calling rank "
@@ -112,8 +114,8 @@ class [[gnu::visibility("hidden")]] tcp_rank {
         const error& cause = listener.assume_error();
         if (cause.native_errno() != EADDRINUSE) return cause;
         return cause.as(error_kind::busy,
-                        "the port of the meeting point is in use: does another world use this "
-                        "meeting point?");
+                        "the port of the meeting point is in use: was rank 0 started twice, or "
+                        "does another world or program use the port?");
       }
       point_ = std::make_unique<meeting_point>(std::move(listener).assume_value(), launch_.size,
                                                std::string(launch_.name));
@@ -164,7 +166,8 @@ class [[gnu::visibility("hidden")]] tcp_rank {
       if (answer.assume_value().type == tcp_frame_type::left)
         return group_error(answer.assume_value().number,
                            error(error_kind::not_connected, "fence of a world",
-                                 "that rank has left the world: see the output of its process"),
+                                 "that rank has closed or lost its connection to the meeting "
+                                 "point: see the output of its process"),
                            1);
     }
   }
@@ -180,7 +183,8 @@ class [[gnu::visibility("hidden")]] tcp_rank {
       if (answer.number != rank || answer.key != key) continue;  // an answer to an earlier request
       if (answer.type == tcp_frame_type::no_value)
         return error(error_kind::not_found, "get the value of a rank",
-                     "the rank has put no value with this key: it must put one before the fence");
+                     "that rank has put no value with this key, or the world has no such rank: a "
+                     "rank must put its value before the fence, and others get it after the fence");
       if (answer.type == tcp_frame_type::value) return copy_value(answer.value, into);
     }
   }
@@ -198,8 +202,8 @@ class [[gnu::visibility("hidden")]] tcp_rank {
       if (connected.assume_error() != error_kind::not_connected) return connected.assume_error();
       if (limit.has_passed())
         return limit.failure(meeting,
-                             "no process listens at the meeting point: has rank 0 been started, "
-                             "and are the host and the port right?");
+                             "this rank could not connect to the meeting point: has rank 0 been "
+                             "started, and are the host and the port right?");
       const auto next = std::chrono::steady_clock::now() + time_between_attempts;
       VERBSPP_TRYV(wait_readable({}, limit.no_later_than(next)));
     }
@@ -208,11 +212,14 @@ class [[gnu::visibility("hidden")]] tcp_rank {
   [[nodiscard]] group_error who_is_missing(const wait_limit& limit) {
     const error cause = limit.failure(
         "fence of a world", "that rank has not reached the fence: see the output of its process");
+    const error unknown = limit.failure("fence of a world",
+                                        "some rank has not reached the fence, or the meeting point "
+                                        "does not respond: see the output of the processes");
     const wait_limit soon(time_for_who);
-    if (!send(tcp_frame_type::who, 0, {}, {}, soon).has_value()) return cause;
+    if (!send(tcp_frame_type::who, 0, {}, {}, soon).has_value()) return unknown;
     for (;;) {
       const auto answer = receive(soon);
-      if (!answer.has_value()) return cause;
+      if (!answer.has_value()) return unknown;
       const tcp_frame& told = answer.assume_value();
       if (told.type == tcp_frame_type::missing)
         return {told.number, cause, number_at(told.value, 0, 4)};
@@ -240,8 +247,8 @@ class [[gnu::visibility("hidden")]] tcp_rank {
         // A frame that was sent only in part makes the connection unusable.
         if (sent != 0) socket_.close();
         return limit.failure(meeting,
-                             "the meeting point does not accept data: the process of rank 0 hangs, "
-                             "or the network to it has failed");
+                             "the meeting point has not accepted the data yet: the process of rank "
+                             "0 hangs or is busy, or the network to it has failed");
       } else if (errno != EINTR) {
         return gone();
       }

@@ -75,8 +75,8 @@ class values_of_ranks {
                                                     std::span<std::byte> into) noexcept {
   if (value.size() > into.size())
     return error::above_limit("get the value of a rank", "bytes", value.size(), into.size(),
-                              "the value is larger than the memory that the caller passed: do both "
-                              "ranks run the same program?");
+                              "the value does not fit into the memory for it: pass more memory, or "
+                              "run the same program on all ranks");
   std::ranges::copy(value, into.begin());
   return value.size();
 }

@@ -149,9 +149,9 @@ class [[gnu::visibility("hidden")]] world::state final
     VERBSPP_TRY(place, detail::signals::place::decode(std::span(told).first(place_size)));
     VERBSPP_TRY(mine, signals.memory());
     if (place.length() != mine.length())
-      return error(
-          error_kind::mismatch, joining,
-          "that rank runs a different version of the library: run the same version on all ranks");
+      return error(error_kind::mismatch, joining,
+                   "that rank runs a different version of the library, or its world has another "
+                   "size: use the same version and size on all ranks");
     signals.set_memory_of(other, place);
     const std::span<const std::byte> name =
         std::span(told).subspan(name_begins, length - name_begins);

@@ -30,14 +30,15 @@ error detail::post_failure(int returned, const char* operation, std::size_t elem
   if (means_full(errnum))
     return error::from_errno(errnum, operation)
         .as(error_kind::would_block,
-            "the queue is full: take completions first, or build the queue pair with more work "
-            "requests; unsignaled requests occupy it until a later signaled one has completed");
-  return error::from_errno(errnum, operation,
-                           errnum == EINVAL
-                               ? "the device does not accept such a request in the queue pair's "
-                                 "current state, or with that much inline data, or does not "
-                                 "support it at all"
-                               : nullptr);
+            "the queue is full: take completions first, or create the queue with room for more "
+            "work requests; unsignaled requests occupy it until a later signaled one has "
+            "completed");
+  return error::from_errno(
+      errnum, operation,
+      errnum == EINVAL
+          ? "usually the device does not accept such a request in the queue pair's current state, "
+            "or with that much inline data, or does not support it at all"
+          : nullptr);
 }
 
 error detail::post_failure(int returned, const char* operation, const ibv_send_wr& refused,
@@ -62,9 +63,10 @@ error detail::inline_too_long(const char* operation, std::uint64_t length,
 
 error detail::datagram_too_long(const char* operation, std::uint64_t length,
                                 std::uint32_t most) noexcept VERBSPP_NONBLOCKING {
-  return error::above_limit(operation, "bytes of a datagram", length, most,
-                            "the port at one of the two ends carries no more in one packet: send "
-                            "several datagrams, or configure a larger MTU for both ports");
+  return error::above_limit(
+      operation, "bytes of a datagram", length, most,
+      "the address handle has this limit, usually the smaller MTU of the two ports: send several "
+      "datagrams, or configure a larger MTU for both ports");
 }
 
 error detail::remote_too_short(const char* operation, std::uint64_t local,

@@ -32,7 +32,7 @@ constexpr std::array statuses{
     status_description{work_status::success, unknown, "success", "nothing failed"},
     status_description{work_status::local_length_error, local_programming, "local length error",
                        "the message is longer than the receive posted for it, or than the port "
-                       "allows; post larger receives"},
+                       "allows; post larger receives, or send shorter messages"},
     status_description{work_status::local_queue_pair_operation_error, local_programming,
                        "local queue pair operation error",
                        "the device found the request itself inconsistent: check the opcode, the "
@@ -41,15 +41,16 @@ constexpr std::array statuses{
                        "local EE context operation error",
                        "this status is of reliable datagrams, which verbspp does not support: see "
                        "the vendor code"},
-    status_description{work_status::local_protection_error, local_programming,
-                       "local protection error",
-                       "a scatter-gather element is not covered by its lkey: the region was "
-                       "released, the range is out of bounds, the region belongs to another "
-                       "protection domain, or the region lacks local write for a receive or read"},
-    status_description{work_status::flushed, work_error_class::flushed, "flushed",
-                       "the request was aborted, though it may have been executed: the queue pair "
-                       "is in the error state; the cause is the first completion that failed with "
-                       "another status, or the teardown"},
+    status_description{
+        work_status::local_protection_error, local_programming, "local protection error",
+        "a scatter-gather element is not covered by its lkey: the lkey is wrong, the region was "
+        "released, the range is out of bounds, the region belongs to another protection domain, or "
+        "the region lacks local write for a receive, a read or an atomic operation"},
+    status_description{
+        work_status::flushed, work_error_class::flushed, "flushed",
+        "the request was aborted, though it may have been executed: the queue pair is in the error "
+        "state; the cause is the first completion that failed with another status, an asynchronous "
+        "event, or a call that closed the queue pair"},
     status_description{
         work_status::memory_window_bind_error, local_programming, "memory window bind error",
         "check that region, window and queue pair belong to the same protection "
@@ -64,10 +65,11 @@ constexpr std::array statuses{
         work_status::local_access_error, local_programming, "local access error",
         "the peer's RDMA write with immediate data violated the protection of this side's memory: "
         "check the address and length of the write, and the rights granted to the peer"},
-    status_description{
-        work_status::remote_invalid_request_error, remote, "remote invalid request error",
-        "the peer could not accept the request: its receive is too short, its queue pair does not "
-        "allow the operation, or there are more reads at once than it allows"},
+    status_description{work_status::remote_invalid_request_error, remote,
+                       "remote invalid request error",
+                       "the peer could not accept the request: usually its receive is too short, "
+                       "its queue pair does not allow the operation, or there are more reads and "
+                       "atomic operations at once than it allows"},
     status_description{work_status::remote_access_error, remote, "remote access error",
                        "the peer denied the access: the rkey is stale or wrong, the range is out "
                        "of bounds, the right is missing on the region or on the peer's queue pair, "
@@ -77,13 +79,13 @@ constexpr std::array statuses{
                        "receive buffer at its end; check the peer's completions"},
     status_description{
         work_status::retry_exceeded, timeout, "transport retry exceeded",
-        "the peer did not respond: it no longer exists, is not connected to this queue pair, or is "
-        "unreachable (address, GID type, MTU or PSN differ, or the path does not carry packets of "
-        "this MTU); the time is ACK timeout x (retry count + 1)"},
+        "the peer did not respond: usually it no longer exists, is not connected to this queue "
+        "pair, or is unreachable (address, GID type, MTU or PSN differ, or the path does not carry "
+        "packets of this MTU); the time is at least ACK timeout x (retry count + 1)"},
     status_description{work_status::receiver_not_ready_retry_exceeded, timeout,
                        "receiver not ready, retry exceeded",
-                       "the peer had no receive posted in time: post receives before the "
-                       "handshake, post more of them, or raise the RNR retry count"},
+                       "the peer had no receive posted in time: post receives at the peer before "
+                       "its handshake, post more of them there, or raise the RNR retry count here"},
     status_description{work_status::local_rdd_violation_error, local_programming,
                        "local RDD violation error",
                        "this status is of reliable datagrams, which verbspp does not support: see "
@@ -284,7 +286,10 @@ void work_error::raise() const {
 #else
   std::array<char, 512> line{};
   format(line);
-  std::fprintf(stderr, "verbspp: value() of a failed request: %s\n", line.data());
+  std::fprintf(stderr,
+               "verbspp: an error was raised (usually by value() of a failed result) in a build "
+               "without exceptions, so the program aborts: %s\n",
+               line.data());
   std::abort();
 #endif
 }

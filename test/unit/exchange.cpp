@@ -315,8 +315,8 @@ TEST_CASE("bytes of another protocol are refused") {
 }
 
 TEST_CASE("the error about a peer that disconnects or is silent names the step") {
-  CHECK(answer_to("", true).find("before it sent its hello") != std::string::npos);
-  CHECK(answer_to("vx", true).find("before it sent its hello") != std::string::npos);
+  CHECK(answer_to("", true).find("before the peer sent its hello") != std::string::npos);
+  CHECK(answer_to("vx", true).find("before the peer sent its hello") != std::string::npos);
   CHECK(answer_to("").find("the peer sent no hello") != std::string::npos);
   CHECK(answer_to("vx").find("the peer sent no hello, or only a part of it") != std::string::npos);
 }
