@@ -323,6 +323,7 @@ void acceptor_core::finish(std::uint32_t place) noexcept {
 
 void acceptor_core::fail_late(std::uint32_t place) noexcept {
   const result<exchange_step> step = clients_.get()[place].core->advance();
+  if (step.has_value() && step.assume_value() == exchange_step::done) return finish(place);
   fail(place, step.has_value() ? clients_.get()[place].core->refuse(
                                      error(error_kind::timed_out, serving,
                                            "the exchange with the client exceeded its time limit: "

@@ -341,8 +341,7 @@ result<std::span<const std::byte>> exchange_core::opened() noexcept {
   const std::span<std::byte> content = all.first(all.size() - frame_seal::tag_size);
   if (!seal_->open(input_.first(frame_header_size), content, all.last<frame_seal::tag_size>()))
     return error(error_kind::permission, "exchange: decrypt a frame",
-                 "the frame is not the one that the peer sent, and was changed in transit, or "
-                 "libcrypto failed");
+                 "the frame was changed in transit, or libcrypto failed");
   return content;
 }
 
