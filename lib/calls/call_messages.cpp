@@ -47,8 +47,8 @@ std::uint8_t number_of(access_flags rights) noexcept {
 
 error no_list() noexcept {
   return {error_kind::invalid_input, "list of methods",
-          "the peer has sent a malformed list of methods: it uses another version of verbspp, or "
-          "another protocol"};
+          "the caller has sent a malformed list of methods: it uses another version of verbspp "
+          "than the service, or another protocol"};
 }
 
 constexpr const char* refused = "the service has refused the call";

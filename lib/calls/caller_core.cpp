@@ -109,8 +109,7 @@ result<void> caller_core::start(channel&& link, std::span<const method_descripti
                                 call_limit limit) noexcept {
   if (&channel_access::core_of(link) != &core_)
     return error(error_kind::invalid_input, starting,
-                 "this is another channel: pass the channel that was prepared when the caller was "
-                 "opened");
+                 "this is not the channel for which the caller was opened: pass that one");
   VERBSPP_TRYV(make_counters(of));
   link_ = std::move(link);
   credits_ = sent_ + 1;
@@ -183,7 +182,8 @@ bool caller_core::may_begin() noexcept {
 
 error caller_core::has_no_credit(const char* method) noexcept {
   return {error_kind::would_block, method,
-          "as many calls are in flight as both ends allow: take answers first"};
+          "as many calls are in flight as both ends allow, awaited calls come first, or kept "
+          "answers use up the memory: take and drop answers, or try again later"};
 }
 
 result<message> caller_core::begin(const method_description& of) noexcept {
@@ -196,11 +196,12 @@ result<message> caller_core::begin(const method_description& of) noexcept {
     if (!has_credit()) return has_no_credit(of.name);
   }
   result<message> request = pool_.take();
-  if (request.has_value()) [[likely]]
+  if (request.has_value()) [[likely]] {
     static_cast<void>(request.assume_value().resize(call_header::size + largest_request_));
-  else
-    poll();  // perhaps the device has released the places of earlier requests
-  return request;
+    return request;
+  }
+  poll();  // perhaps the device has released the places of earlier requests
+  return has_no_credit(of.name);
 }
 
 result<message> caller_core::begin_waiting(const method_description& of, const loan* lent,

@@ -250,7 +250,7 @@ result<channel_id> service_core::add(channel&& link) noexcept {
     return error(error_kind::not_supported, adding,
                  "calls need a reliable transport: build the channel with transport::rc");
   const std::uint32_t sends = link.capacities().max_send_work_requests;
-  if (sends < options_.in_flight)
+  if (sends < options_.in_flight && core.state() != channel_state::empty)
     return error::above_limit(adding, "in_flight of the service", options_.in_flight, sends,
                               "build the channel with a larger max_send_work_requests");
   reference<calling_client> client(new (std::nothrow)

@@ -274,9 +274,9 @@ transport_result<completed_work> channel_core::take_with_care(request one,
   if (errnum_if_lost != 0)
     return error::from_errno(errnum_if_lost, "ibv_destroy_qp").as(error_kind::driver, lost_memory);
   if (one.scope != 0 && scope == nullptr)
-    return error(
-        error_kind::invalid_input, "result of a request",
-        "the scope in which the request was posted has ended, and has reported the outcome");
+    return error(error_kind::invalid_input, "result of a request",
+                 "the scope in which the request was posted has ended: take the result of a "
+                 "request before its scope ends");
   if (!failure) return done;
   // The request was flushed because an event, such as the limit, ended the wait for it, and broke
   // the connection. So this returns that event as the cause.

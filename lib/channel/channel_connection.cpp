@@ -25,12 +25,15 @@ namespace {
 
 // Explanations of why a request was flushed, for use if the root error does not explain it.
 constexpr const char* broken_off =
-    "the device moved the queue pair to the error state, usually because the peer requested an "
-    "operation that this end does not allow";
+    "the queue pair was moved to the error state, by channel::stop, or by the device, usually "
+    "because the peer requested an operation that this end does not allow";
 constexpr const char* too_late =
     "a wait on the channel timed out, so the library closed the connection";
 constexpr const char* stopped =
     "a stop was requested during a wait on the channel, so the library closed the connection";
+constexpr const char* call_failed =
+    "a call on the channel failed, so the library closed the connection: channel::failure returns "
+    "the error of that call";
 
 }  // namespace
 
@@ -110,8 +113,8 @@ result<void> channel_connection::check_prepared() const noexcept {
                handshake,
                state_ == channel_state::connected
                    ? "the channel is already connected: renew it before another handshake"
-                   : "the channel is not prepared: renew it first, and give the peer its new "
-                     "endpoint");
+                   : "the channel is not prepared: renew it first and, unless a connection manager "
+                     "connects it, give the peer its new endpoint");
 }
 
 result<void> channel_connection::check_newer(const endpoint& remote) const noexcept {
@@ -195,7 +198,9 @@ work_error channel_connection::explained(const work_error& unnamed) noexcept {
   const auto failed = work_error::from(root);
   if (failed && failed->status() == work_status::flushed) return failure.with_cause(broken_off);
   if (root.hint() != nullptr) return failure.with_cause(root.hint());
-  return failure.with_cause(root == error_kind::cancelled ? stopped : too_late);
+  if (root == error_kind::cancelled) return failure.with_cause(stopped);
+  const bool is_late = root == error_kind::timed_out && root.native_errno() == 0;
+  return failure.with_cause(is_late ? too_late : call_failed);
 }
 
 std::optional<error> channel_connection::reason_of_flush() noexcept {

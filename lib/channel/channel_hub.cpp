@@ -34,7 +34,8 @@ result<void> channel_hub::poll() const noexcept {
   if (!state_) return error(error_kind::invalid_input, polling, "this hub was moved from");
   if (state_->has_table())
     return error(error_kind::invalid_input, polling,
-                 "the hub's channels belong to a table of clients: call the table's poll instead");
+                 "the hub's channels belong to a table of clients (hub_clients) or to a service: "
+                 "call poll of that object instead");
   const detail::hub_reference kept = state_;
   return kept->poll_channels();
 }

@@ -30,9 +30,9 @@ std::size_t ended_message(const error& e, std::span<char> buffer) noexcept {
   const auto facts = error_access::facts(e);
   const bool is_default = (facts[2] & default_limit_flag) != 0;
   const char* advice = is_default
-                           ? ", or allow more time: the call had no limit of its own, so the "
-                             "channel's default_limit applied"
-                           : ", or allow more time";
+                           ? ", and allow more time if the limit was too short: the wait had no "
+                             "limit of its own, so the channel's default_limit applied"
+                           : ", and allow more time if the limit was too short";
   if (was_stopped) advice = "";
   const bool waits_for_messages = facts[0] == 0 && facts[1] != 0 && !was_stopped;
   const int length = std::snprintf(
@@ -65,8 +65,9 @@ error channel_connection::refusal(const char* operation) const noexcept {
     case channel_state::broken:
       return error_access::of_broken_connection(failure_->root());
     case channel_state::closed:
-      return {error_kind::not_connected, operation,
-              "the channel was closed: renew it, and repeat the handshake"};
+      return {
+          error_kind::not_connected, operation,
+          "the channel was closed or destroyed: renew it, or build another one, and connect again"};
     case channel_state::connected:
       return {error_kind::invalid_input, operation,
               "the channel's hub posts its receives, into the hub's message pool: take the "
@@ -87,7 +88,8 @@ error channel_connection::refusal(const char* operation) const noexcept {
 
 error channel_core::refusal_of_empty(const char* operation) noexcept {
   return {error_kind::not_connected, operation,
-          "this channel is empty: it was moved from, or never built"};
+          "this channel is empty: it was moved from, or never built, or stands for a peer that a "
+          "group does not have or has not connected"};
 }
 
 error channel_core::posted_within_batch() noexcept {
@@ -105,8 +107,8 @@ error channel_core::not_extended(const char* operation) noexcept {
 error channel_core::ended_before(const wait_limit& limit) noexcept {
   return limit.failure(waiting_on_channel,
                        limit.stop_requested()
-                           ? "a stop was requested before anything was posted"
-                           : "the timeout had expired before anything was posted");
+                           ? "a stop was requested before the operation began"
+                           : "the timeout had expired before the operation began");
 }
 
 error channel_core::ended_by(const wait_limit& limit, bool is_default) const noexcept {
@@ -117,10 +119,11 @@ error channel_core::ended_by(const wait_limit& limit, bool is_default) const noe
 }
 
 error channel_core::ended_by_descriptor() const noexcept {
-  return error_access::made(ended_by_hang_up, waiting_on_channel,
-                            "the descriptor that the channel watches was closed at its other end, "
-                            "or is readable: usually the peer has exited",
-                            {0, 0, connection_.peer_number()}, error_kind::cancelled);
+  return error_access::made(
+      ended_by_hang_up, waiting_on_channel,
+      "the descriptor that the channel watches was closed at its other end, "
+      "or is readable: usually the peer has exited, or has closed its channel",
+      {0, 0, connection_.peer_number()}, error_kind::cancelled);
 }
 
 std::optional<error> channel_core::ended_by_drop(const error& ended) noexcept {
@@ -133,7 +136,7 @@ error channel_core::uncarried(const char* operation, bool is_for_its_fence) cons
   if (!sends_.is_open()) return connection_.refusal(operation);
   if (is_for_its_fence) return no_fence(operation);
   return {error_kind::not_supported, operation,
-          "this channel uses UC, which carries only sends and RDMA writes"};
+          "this operation needs RC, but the channel uses UC: build the channel with transport::rc"};
 }
 
 }  // namespace verbspp::detail

@@ -98,7 +98,7 @@ result<void> channel_core::make_receive_room(bool waits, call_limit limit) noexc
                  "the receive queue is full: wait for earlier receives, or build the channel "
                  "with a larger max_receive_work_requests");
   return error(error_kind::resource_exhausted, posting_receive,
-               "the results of too many finished requests have not been taken: poll their handles, "
+               "the results of too many finished receives have not been taken: poll their handles, "
                "or drop them");
 }
 

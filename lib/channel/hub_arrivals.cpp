@@ -267,7 +267,8 @@ error objection(const detail::hub_state* hub, std::span<arrival> into) noexcept 
   if (hub == nullptr) return {error_kind::invalid_input, polling, "this hub was moved from"};
   if (into.empty()) return detail::no_slots(polling);
   return {error_kind::invalid_input, polling,
-          "the hub's channels belong to a table of clients: call the table's wait instead"};
+          "the hub's channels belong to a table of clients (hub_clients) or to a service: poll or "
+          "wait by the functions of that object instead"};
 }
 
 }  // namespace

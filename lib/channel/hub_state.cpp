@@ -68,9 +68,9 @@ result<void> hub_state::start(const message_pool* pool, const hub_options& optio
                  "the pool's memory is registered in another protection domain: create the pool "
                  "and the hub in the same one");
   if (options.receives == 0)
-    return error::out_of_range(
-        creating_hub, "receives", 0,
-        "a hub with a pool needs at least one posted receive: set hub_options::receives");
+    return error::out_of_range(creating_hub, "receives", 0,
+                               "a hub with a pool needs at least one posted receive: set "
+                               "hub_options::receives or group_options::receives");
   if (!room_.take(options.receives))
     return error::above_limit(
         creating_hub, "receives", options.receives, room_.capacity(),
@@ -92,8 +92,8 @@ result<void> hub_state::join(hub_member& member) noexcept {
   hub_row* const row = rows_.add(member);
   if (row == nullptr)
     return error(error_kind::resource_exhausted, building_in_hub,
-                 "the hub is full: create it for more channels "
-                 "(hub_options::channels)");
+                 "the hub is full: create it for more channels (hub_options::channels, "
+                 "group_options::spare or service_options::clients)");
   row->keeps = has_table() ? hub_row::held : 0;
   return success();
 }
@@ -107,10 +107,11 @@ result<void> hub_state::attach(hub_member& member, std::uint32_t number, unsigne
   take_all_completions();
   VERBSPP_TRYV(member.make_room(requests));
   if (!room_.take(requests))
-    return error::above_limit(building_in_hub, "completions", requests,
-                              room_.capacity() - room_.expected(),
-                              "the hub's completion queue has no room for another channel: "
-                              "create the hub with more (hub_options::completions)");
+    return error::above_limit(
+        building_in_hub, "completions", requests, room_.capacity() - room_.expected(),
+        "the hub's completion queue has too little room for this channel's requests: create the "
+        "hub with more completions (hub_options::completions), or build the channel with shorter "
+        "queues");
   if (!rows_.set_number(number, member)) {
     room_.give_back(requests);
     return error::from_errno(ENOMEM, building_in_hub);

@@ -148,9 +148,10 @@ result<hub_state::found> hub_state::wait_until(Find find, const wait_limit& limi
     // or at the limit.
     calls_.run();
     if (end == wait_end::limit || limit.has_passed())
-      return limit.failure("wait on a hub",
-                           "no channel of the hub has a completion or a message: check that the "
-                           "peers send, or allow more time");
+      return limit.failure(
+          "wait on a hub",
+          "no channel of the hub has a completion or a message: check that the peers send, and "
+          "that the hub's message pool, if it has one, has free places, or allow more time");
   }
 }
 
@@ -183,8 +184,8 @@ void hub_state::ring_alarms() noexcept {
 result<void> hub_state::open_loop() noexcept {
   if (!waiting_.sleeps())
     return error(error_kind::not_supported, "wait on a hub",
-                 "this hub only spins, and has no descriptor: create it with "
-                 "hub_options::waiting = wait_mode::sleep()");
+                 "this hub only spins, and has no descriptor: choose wait_mode::sleep() for the "
+                 "hub, or for the service or group to which it belongs");
   const brief_guard guard(lock_);
   if (has_loop_) return success();
   VERBSPP_TRYV(loop_.open(queue_, listener_));

@@ -239,8 +239,9 @@ result<message> inbox::wait_longer(call_limit limit) noexcept {
       mine.in_use() != 0 || mine.is_shared
           ? "no message has arrived: check that the peer sends one, and that the message pool has "
             "free places, or allow more time"
-          : "the message pool has no free place, so no message can be received: drop messages, or "
-            "create the pool with more places");
+          : "the inbox has no receive posted, because the message pool has no free place, or other "
+            "receives fill the channel's receive queue: drop messages, create the pool with more "
+            "places, or build the channel with a larger max_receive_work_requests");
 }
 
 }  // namespace verbspp

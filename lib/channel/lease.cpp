@@ -392,7 +392,7 @@ result<lease_owner> lease_owner::grant(channel_core& core, const lease_request& 
 result<void> lease_owner::revoke(call_limit limit) noexcept {
   if (record_ == nullptr)
     return error(error_kind::invalid_input, revoking,
-                 "this lease is empty: it was already revoked, or moved from");
+                 "this lease is empty: it was already revoked, moved from, or never granted");
   lease_record& record = *std::exchange(record_, nullptr);
   lease_book* const book = book_of(record);
   const auto ended = take_back(record, limit, true);
@@ -461,12 +461,13 @@ result<remote_key> lease_owner::key() const noexcept {
   constexpr const char* operation = "remote memory of a lease";
   if (record_ == nullptr)
     return error(error_kind::invalid_input, operation,
-                 "this lease is empty: it was revoked, or moved from");
+                 "this lease is empty: it was revoked, moved from, or never granted");
   if (!is_open())
-    return error(error_kind::not_connected, operation,
-                 record_->is_void ? "the peer has returned the lease: grant another one"
-                                  : "the lease has ended with its connection: grant another one "
-                                    "after the channel is connected again");
+    return error(
+        error_kind::not_connected, operation,
+        record_->is_void
+            ? "the peer has returned the lease: grant another one"
+            : "the lease has ended with its connection: grant another one over a new connection");
   return record_->key;
 }
 

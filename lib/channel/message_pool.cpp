@@ -8,10 +8,11 @@ namespace verbspp {
 error message_pool::has_none() const noexcept {
   if (places_ == nullptr)
     return {error_kind::invalid_input, "message_pool::take", "this pool was moved from"};
-  return {error_kind::would_block, "message_pool::take",
-          "all places are in use, by messages, by requests, or by the receives that a hub "
-          "(hub_options::receives) or an inbox keeps posted: drop messages, wait for requests to "
-          "finish, or create the pool with more places"};
+  return {
+      error_kind::would_block, "message_pool::take",
+      "all places are in use, by messages, by requests, or by the receives that a hub, a group "
+      "or an inbox keeps posted: drop messages, wait for requests to finish, or create the pool "
+      "with more places"};
 }
 
 std::ostream& operator<<(std::ostream& out, const message_pool& pool) {

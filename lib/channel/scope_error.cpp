@@ -11,7 +11,7 @@ scope_error::operator error() const noexcept {
   if (work_) return *work_;
   return {error_kind::invalid_input, "manual scope of a channel",
           "the results of some requests were not taken: poll or wait for each handle before the "
-          "function returns, or use channel::scope"};
+          "function returns, or call scope instead of manual_scope"};
 }
 
 std::string scope_error::message() const {

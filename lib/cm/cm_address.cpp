@@ -30,15 +30,17 @@ result<cm_address> cm_address::from_native(const sockaddr* native) noexcept {
   } else if (native != nullptr && native->sa_family == AF_INET6) {
     std::memcpy(&made.storage_, native, sizeof(sockaddr_in6));
   } else {
-    return error(error_kind::invalid_input, making, "only IPv4 and IPv6 addresses are supported");
+    return error(error_kind::invalid_input, making,
+                 "the address is null, or neither an IPv4 nor an IPv6 address");
   }
   return made;
 }
 
 result<cm_address> cm_address::from(std::string_view address, std::uint16_t port) noexcept {
-  const error none(error_kind::invalid_input, making,
-                   "this is not a numeric IP address: look the name up with getaddrinfo, and pass "
-                   "the result to cm_address::from_native");
+  const error none(
+      error_kind::invalid_input, making,
+      "this is not a numeric IP address, or it names an interface that does not exist: look up a "
+      "host's name with getaddrinfo, and pass the result to cm_address::from_native");
   std::array<char, NI_MAXHOST> text{};
   if (address.empty() || address.size() >= text.size()) return none;
   address.copy(text.data(), address.size());

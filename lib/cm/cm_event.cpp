@@ -89,13 +89,13 @@ const char* to_string(cm_rejection_reason reason) noexcept {
       return "the peer has no resources left for the connection: close others at the peer";
     case cm_rejection_reason::timeout:
       return "the peer timed out while it waited for the next message of the connection's setup: "
-             "try again, and check the path for lost packets";
+             "try again, answer sooner, and check the path for lost packets";
     case cm_rejection_reason::unsupported_request:
       return "the peer's connection manager does not support this kind of request: see the drivers "
              "and kernels of both ends";
     case cm_rejection_reason::no_listener:
-      return "no server listens at this address and port: start the server, or check the address "
-             "and port";
+      return "no server listens for connections at this address and port: start the server, or "
+             "check the address and port";
     case cm_rejection_reason::stale_connection:
       return "the peer's connection manager still has a connection with this queue pair's number: "
              "try again with another queue pair";
@@ -103,12 +103,12 @@ const char* to_string(cm_rejection_reason reason) noexcept {
       return "the peer cannot answer that many reads and atomics at once: request fewer "
              "(max_reads_as_initiator)";
     case cm_rejection_reason::by_the_program:
-      return "the peer's program rejected the request, or dropped it: see its output";
+      return "the peer's program rejected the connection, or gave it up: see its output";
     case cm_rejection_reason::vendor_option_not_supported:
       return "the peer rejected a vendor-specific option";
   }
-  return "the peer rejected the request, for a reason defined by the InfiniBand specification: see "
-         "its number";
+  return "the peer rejected the connection, for a reason that the InfiniBand specification "
+         "defines: see the reason's number";
 }
 
 }  // namespace verbspp

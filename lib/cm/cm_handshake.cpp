@@ -37,6 +37,8 @@ Data data_of(const cm_event_data& event) noexcept {
 
 result<void> check_prepared(const channel& renewed) noexcept {
   if (renewed.state() == channel_state::prepared) return success();
+  if (renewed.state() == channel_state::empty)
+    return channel_core::refusal_of_empty("connection manager");
   const bool is_connected = renewed.state() == channel_state::connected;
   return error(is_connected ? error_kind::busy : error_kind::not_connected, "connection manager",
                is_connected ? "the channel is already connected: renew it before it connects again"
@@ -60,8 +62,8 @@ result<cm_handshake> cm_handshake::start(cm_identifier id, state now, ibv_qp* qu
   const char* const prepared = ibv_get_device_name(queue_pair->context->device);
   if (std::strcmp(found, prepared) != 0)
     return error(error_kind::mismatch, operation,
-                 "the object was prepared on one device, but another device has the address: "
-                 "use the context() of the route or request, or open that device");
+                 "the channel or queue pair was prepared on one device, but the route or request "
+                 "uses another: prepare it on the context() of the route or request");
   return cm_handshake(std::move(id), now, queue_pair->qp_num, queue_pair->srq != nullptr,
                       parameters, limit);
 }

@@ -22,11 +22,12 @@ namespace verbspp::detail {
 namespace {
 
 constexpr const char* no_manager =
-    "the kernel's connection manager is not available: load its module, rdma_ucm, and check that "
-    "/dev/infiniband/rdma_cm exists";
+    "this machine has no RDMA device (see `ibv_devices`), or the kernel's connection manager is "
+    "not available: load its module, rdma_ucm, and check that /dev/infiniband/rdma_cm exists";
 constexpr const char* no_device =
-    "no RDMA device has a route to this address: the route must leave through an interface with an "
-    "RDMA device (compare `ip route get` with `rdma link`)";
+    "no RDMA device has a route to this address, from the source address if one was given: the "
+    "route must leave through an interface with an RDMA device (compare `ip route get` with `rdma "
+    "link`)";
 constexpr const char* no_such_local_address =
     "no RDMA device of this host has this address (see `rdma link` and `ip address`), or another "
     "server listens on this port on all addresses";
@@ -155,14 +156,16 @@ error cm_failure(const cm_event_data& event, const char* step) noexcept {
       const error failed = error::from_errno(errnum, step);
       if (errnum == ETIMEDOUT || errnum == EHOSTUNREACH)
         return failed.as(error_kind::timed_out,
-                         "the address does not answer: no host has it, or its host is down (ping)");
+                         "the address has not answered in time: no host has it, its host is down "
+                         "(ping), or the limit was too short");
       return is_of_no_way(errnum) ? failed.as(error_kind::not_found, no_device) : failed;
     }
     case cm_event::route_error: {
       const error failed = error::from_errno(errnum, step);
       if (errnum == ETIMEDOUT)
         return failed.as(error_kind::timed_out,
-                         "the subnet manager did not return the route: check that it is running");
+                         "the subnet manager did not return the route in time: check that it is "
+                         "running, or allow more time");
       return failed.as(
           error_kind::not_found,
           "the connection manager found no route: check `ip route get`, or on InfiniBand the "
@@ -176,8 +179,8 @@ error cm_failure(const cm_event_data& event, const char* step) noexcept {
                 "its service: start the server, check the address and port, or see its output"};
       return error::from_errno(errnum, step)
           .as(errnum == ETIMEDOUT || errnum == 0 ? error_kind::timed_out : error_kind::not_found,
-              "the peer's host does not answer, or its program neither accepted nor rejected the "
-              "request: check that the host is up (ping), and that the program takes requests");
+              "the peer has not answered: check that its host is up (ping), and that its program "
+              "takes requests, if it listens, or still waits for the connection, if it connects");
     case cm_event::rejected:
       // On iWARP, the status is a negative errno.
       if (event.status < 0)
@@ -192,7 +195,8 @@ error cm_failure(const cm_event_data& event, const char* step) noexcept {
               "the device was removed: destroy all objects that were created on it"};
     case cm_event::address_change:
       return {error_kind::not_connected, step,
-              "the address has moved to another device: resolve the route again"};
+              "the address has moved to another device: resolve the route again, or accept or join "
+              "again"};
     case cm_event::multicast_error:
       return error::from_errno(
           errnum, step,
@@ -276,7 +280,7 @@ result<void> cm_identifier::bind(const cm_address& address) noexcept {
   // listens at all addresses.
   if (errnum == EADDRINUSE || (errnum == EADDRNOTAVAIL && is_any(address)))
     return taken_port(operation, address.port(), errnum,
-                      "another listener uses it: choose another port");
+                      "another listener or connection uses it: choose another port");
   if (is_of_no_way(errnum)) return failed.as(error_kind::not_found, no_such_local_address);
   return failed;
 }
@@ -287,7 +291,7 @@ result<void> cm_identifier::listen(int backlog) noexcept {
   const error failed = error::from_errno(errno, "rdma_listen");
   if (failed.native_errno() == EADDRINUSE)
     return taken_port("rdma_listen", local_address().port(), EADDRINUSE,
-                      "another listener uses it: choose another port");
+                      "another listener or connection uses it: choose another port");
   return failed;
 }
 
@@ -331,7 +335,8 @@ result<void> cm_identifier::establish() noexcept {
   errno = 0;
   if (rdma_establish(id_) == 0) return success();
   return error::from_errno(errno, "rdma_establish")
-      .as(error_kind::not_connected, "the peer gave up before the connection was established");
+      .as(error_kind::not_connected,
+          "the connection could not be established, usually because the peer gave up before that");
 }
 
 result<void> cm_identifier::reject(std::span<const std::byte> data) noexcept {

@@ -155,8 +155,9 @@ result<void> group::put(std::uint32_t peer, channel&& member) noexcept {
   VERBSPP_TRYV(check(member));
   if (peer >= hub_->capacity())
     return error::above_limit(adding, "the number of a peer", peer, hub_->capacity() - 1,
-                              "the hub has room for no more peers: create it with more channels "
-                              "(hub_options::channels, or group_options::spare)");
+                              "the number of a peer has to be below the number of channels that "
+                              "the hub can have: use a lower one, or create the hub for more "
+                              "channels (hub_options::channels or group_options::spare)");
   channels_.get()[peer] = std::move(member);
   size_ = std::max(size_, peer + 1);
   return success();

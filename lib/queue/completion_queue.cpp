@@ -68,9 +68,9 @@ result<reference<completion_queue_state>> create_queue(const context& parent,
   VERBSPP_TRY(device, parent.query_device());
   const auto limit = static_cast<std::size_t>(std::max(device.max_cqe, 0));
   if (capacity > limit)
-    return error::above_limit(
-        operation, "capacity in completions", capacity, limit,
-        "the device imposes this limit (max_cqe): create several shorter queues instead");
+    return error::above_limit(operation, "capacity in completions", capacity, limit,
+                              "the device imposes this limit (max_cqe): make room for fewer "
+                              "completions, or use several queues");
   // The state is created first, because the queue's events refer to it.
   reference<completion_queue_state> state(
       new (std::nothrow) completion_queue_state(parent, std::move(channel), features));
@@ -121,14 +121,14 @@ result<reference<completion_queue_state>> adopt_queue(const context& parent,
   if (channel && native->channel != channel->native)
     return refused(
         "the queue reports to another completion channel, or to none: pass the one with which it "
-        "was created");
+        "was created, or adopt it as a queue that is not waitable");
   if (features.contains(completion_feature::extended)) {
     VERBSPP_TRY(device, parent.query_device());
     auto& extended = *reinterpret_cast<ibv_cq_ex*>(native);
     if (!has_fields(extended, features))
       return refused(
-          "the queue was not created with all of these completion fields: leave out those that its "
-          "wc_flags did not contain");
+          "the queue was not created with all of these completion fields, or not by "
+          "ibv_create_cq_ex: leave out the fields that its wc_flags did not contain");
     if (is_rxe(device)) mend_rxe_sessions(extended);
   }
   reference<completion_queue_state> state(
@@ -177,8 +177,9 @@ error poll_failure(int errnum, const char* operation) noexcept VERBSPP_NONBLOCKI
   const error failure = error::from_errno(errnum, operation);
   if (errnum == EBUSY) return failure.as(error_kind::busy, sessions_dont_nest);
   return failure.as(error_kind::driver,
-                    "the completion queue is broken, usually because it overran: create it with "
-                    "room for all work that can be outstanding on its queue pairs");
+                    "the completion queue is broken, usually because it overran or the device "
+                    "failed: see the kernel's log, and give the queue room for all work that can "
+                    "be outstanding on its queue pairs");
 }
 
 error no_slots(const char* operation) noexcept VERBSPP_NONBLOCKING {

@@ -39,7 +39,8 @@ result<shared_receive_queue> shared_receive_queue::create(const class protection
   VERBSPP_TRY(device, domain.context().query_device());
   if (device.max_srq <= 0)
     return error(error_kind::not_supported, creating_receive_queue,
-                 "this device has no shared receive queues: post receives to each queue pair");
+                 "this device has no shared receive queues, which services, and hubs and groups "
+                 "with a message pool, need: post receives to each queue pair or channel");
   if (max_work_requests.value() == 0)
     return error::out_of_range(creating_receive_queue, "max work requests", 0,
                                "the smallest queue holds 1");

@@ -94,8 +94,8 @@ TEST_CASE("events and states and rejection reasons have texts") {
   for (int i = 0; i <= static_cast<int>(cm_state::removed); ++i)
     CHECK(std::string(to_string(static_cast<cm_state>(i))) != "unknown state");
   CHECK(std::string(to_string(cm_rejection_reason::no_listener)) ==
-        "no server listens at this address and port: start the server, or check the address and "
-        "port");
+        "no server listens for connections at this address and port: start the server, or check "
+        "the address and port");
   CHECK(std::string(to_string(static_cast<cm_rejection_reason>(12))) != "");
 }
 

@@ -90,8 +90,7 @@ auto show(const memory_region<access::local_write | access::window_bind>& region
 }
 
 // case: word_without_remote_atomic
-// expect: this remote memory lacks access::remote_atomic: its owner did not grant
-// expect: atomic operations
+// expect: this handle of remote memory lacks access::remote_atomic, which atomic operations need
 constexpr access_flags rights = BAD(access::remote_write) GOOD(access::remote_atomic);
 auto word(const remote_memory<rights>& memory) { return remote_word::at(memory); }
 

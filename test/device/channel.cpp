@@ -547,6 +547,6 @@ TEST_CASE_METHOD(two_channels, "a stop request ends the wait of a channel") {
   const error refused =
       failure_of(ends.right.receive({.elements = to.scatter()}, source.get_token()));
   CHECK(refused == error_kind::cancelled);
-  CHECK_THAT(refused.message(), Catch::Contains("a stop was requested before anything was posted"));
+  CHECK_THAT(refused.message(), Catch::Contains("a stop was requested before the operation began"));
   CHECK(ends.right.is_connected());
 }

@@ -13,10 +13,9 @@
 namespace verbspp {
 
 template <access_flags Rights>
-concept RemotelyAtomic =
-    detail::because(Rights.contains(access::remote_atomic),
-                    "this remote memory lacks access::remote_atomic: its owner did not grant "
-                    "atomic operations");
+concept RemotelyAtomic = detail::because(
+    Rights.contains(access::remote_atomic),
+    "this handle of remote memory lacks access::remote_atomic, which atomic operations need");
 
 /// Eight bytes of a peer's memory, aligned to eight bytes, on which an atomic operation can work.
 class remote_word {
