@@ -278,6 +278,15 @@ TEST_CASE("an inbox returns messages in order and keeps receives posted") {
     must(here.send({.elements = from.gather(0, 5)}));
     wait_until([&] { return there.poll(), there.outstanding() < 8; }, "the message");
   }
+  SECTION("messages of an inbox that was destroyed end no wait") {
+    must(here.send({.elements = from.gather(0, 5)}));
+    wait_until([&] { return there.poll(), there.outstanding() < 8; }, "the message");
+    {
+      const auto gone = std::move(arrivals);
+    }
+    static_cast<void>(must(there.wait(short_limit)));  // may report the completion, once
+    CHECK(must(there.wait(short_limit)) == wait_end::limit);
+  }
   here = channel();
   there = channel();
   if (arrivals.posted() != 0) CHECK(failure_of(*arrivals.next()) == error_kind::not_connected);
