@@ -292,6 +292,7 @@ TEST_CASE("the error for a receive without a message names the limit and the pee
       is_default ? std::move(arriving).wait() : std::move(arriving).wait(short_limit);
   const error told(failure_of(ended));
   CHECK(told == error_kind::timed_out);
+  CHECK(told == std::errc::timed_out);
   CHECK_THAT(told.message(), Catch::Contains("for which no message arrived"));
   CHECK_THAT(told.message(), Catch::Contains(peer.data()));
   CHECK((told.message().find("default_limit") != std::string::npos) == is_default);
