@@ -39,7 +39,7 @@ auto stay(prepared_queue_pair<transport::rc>& queue_pair) {
 
 // case: modification_with_move
 // expect: this modification leaves the queue pair in its state and does not consume it: write
-// expect: queue_pair.modify(attributes)
+// expect: queue_pair.modify(attributes), or modify_native(attributes, mask), without std::move
 auto forbid_all(connected_queue_pair<transport::rc>& queue_pair) {
   const auto attributes =
       attributes_for<transport::rc, ready_to_send, ready_to_send>().access(access::local_read);

@@ -88,7 +88,7 @@ void post(channel& channel, registered_buffer<access::remote_read>& buffer,
 }
 
 // case: coroutine_in_a_scope
-// expect: a scope ends when its function returns, and a coroutine returns where it first waits: give the scope a function that is not a coroutine
+// expect: a scope or stream ends when its function returns, but a coroutine or an awaited call may continue after that: pass a function that is not a coroutine
 // within: 25
 // A minimal coroutine type.
 struct task {

@@ -8,13 +8,13 @@
 using namespace verbspp;
 
 // case: completion_field_not_asked_for
-// expect: this completion queue was not created with this field: add it to the features
+// expect: this type of completion queue lacks this field: add it to the features
 constexpr completion_features fields =
     BAD(completion_feature::immediate) GOOD(completion_feature::timestamp);
 auto time(const extended_completed_work<fields>& work) { return work.timestamp(); }
 
 // case: poll_each_of_plain_queue
-// expect: this completion queue is not polled field by field
+// expect: this type of completion queue is not polled field by field
 using queue_type = BAD(completion_queue)
     GOOD(extended_completion_queue<completion_feature::timestamp>);
 auto poll(const queue_type& queue) {
@@ -22,7 +22,7 @@ auto poll(const queue_type& queue) {
 }
 
 // case: poll_each_without_fields
-// expect: this completion queue is not polled field by field
+// expect: this type of completion queue is not polled field by field
 using queue_type = BAD(waitable_completion_queue)
     GOOD(completion_queue_with<completion_feature::waitable | completion_feature::timestamp>);
 auto poll(const queue_type& queue) {
@@ -30,7 +30,7 @@ auto poll(const queue_type& queue) {
 }
 
 // case: wait_for_extended_queue_without_channel
-// expect: this completion queue has no completion channel, so no thread can wait for it
+// expect: this type of completion queue has no completion channel, so no thread can wait for it
 constexpr auto fields = completion_feature::timestamp GOOD(| completion_feature::waitable);
 using queue_type = completion_queue_with<fields>;
 auto wait(const queue_type& queue) {
@@ -38,7 +38,7 @@ auto wait(const queue_type& queue) {
 }
 
 // case: wait_without_channel
-// expect: this completion queue has no completion channel, so no thread can wait for it
+// expect: this type of completion queue has no completion channel, so no thread can wait for it
 using queue_type = BAD(completion_queue) GOOD(waitable_completion_queue);
 auto wait(const queue_type& queue, std::span<work_completion> slots) {
   return queue.wait(slots, std::chrono::steady_clock::time_point::max());

@@ -26,7 +26,7 @@ bool meet(cm_route route, prepared_queue_pair<type> prepared) {
 cm_request_data greeting() { return BAD(std::string("hello")) GOOD(std::array{'h', 'i'}); }
 
 // case: private_data_of_a_view
-// expect: a pointer or view means nothing to the peer
+// expect: private data is sent as the bytes of the value itself, which can't be a pointer, a view
 cm_request_data greeting(std::string_view text, [[maybe_unused]] std::span<const char> characters) {
 #if MUST_FAIL == 1
   return text;

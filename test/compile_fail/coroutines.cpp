@@ -13,8 +13,8 @@
 using namespace verbspp;
 
 // case: await_borrowed_elements
-// expect: so the request has to keep it: share the buffer, or move it, as in
-// expect: async_write(std::move(buffer), {.remote = memory})
+// expect: so the request has to keep it: pass a shared_buffer or a part of one
+// expect: move the buffer, as in async_write(std::move(buffer), {.remote = memory})
 // within: 8
 auto write(channel& link, const BAD(registered_buffer<>) GOOD(shared_buffer<>) & buffer,
            const remote_memory<access::remote_write>& to) {
@@ -22,7 +22,7 @@ auto write(channel& link, const BAD(registered_buffer<>) GOOD(shared_buffer<>) &
 }
 
 // case: await_borrowed_region
-// expect: so the request has to keep it: share the buffer, or move it
+// expect: so the request has to keep it: pass a shared_buffer or a part of one
 // within: 8
 using memory_type = BAD(memory_region<access::local_write>)
     GOOD(shared_buffer<access::local_write>);

@@ -34,7 +34,7 @@ auto post(queue_pair_type& queue_pair, scatter_element part,
 }
 
 // case: atomic_result_without_value
-// expect: this is a result or an optional, which may hold no value: take the value out with .value() or VERBSPP_TRY
+// expect: this is a result or an optional, which may hold no value: take the value out with .value() or, from a result, VERBSPP_TRY
 // within: 15
 auto post(queue_pair_type& queue_pair,
           const memory_region<access::local_write | access::all_remote>& memory, remote_word word) {
@@ -58,7 +58,7 @@ auto post(queue_pair_type& queue_pair, const gather_list& sent, const scatter_li
 }
 
 // case: elements_without_value
-// expect: this is a result or an optional, which may hold no value: take the value out with .value() or VERBSPP_TRY
+// expect: this is a result or an optional, which may hold no value: take the value out with .value() or, from a result, VERBSPP_TRY
 // within: 15
 using region = memory_region<access::local_write | access::all_remote>;
 
@@ -80,7 +80,7 @@ auto post(queue_pair_type& queue_pair, const region& memory,
 
 // case: gather_element_to_be_written
 // expect: gather elements and inline payloads are read-only: the device needs an element that it
-// expect: may write, from memory_region::scatter
+// expect: may write, from scatter() of a region or buffer
 // within: 15
 auto post(queue_pair_type& queue_pair, gather_element part, scatter_element result,
           const remote_memory<access::all_remote>& there, remote_word word) {
@@ -97,7 +97,7 @@ auto post(queue_pair_type& queue_pair, gather_element part, scatter_element resu
 }
 
 // case: memory_for_atomic_result
-// expect: this is not a part of registered memory: write region.scatter()
+// expect: this is not an element of registered memory: write region.scatter(offset, length).value()
 // within: 15
 auto post(queue_pair_type& queue_pair,
           const memory_region<access::local_write | access::all_remote>& memory, remote_word word) {
@@ -106,8 +106,8 @@ auto post(queue_pair_type& queue_pair,
 }
 
 // case: memory_for_elements
-// expect: this is not a part of registered memory: write region.gather() for memory that is sent,
-// expect: or region.scatter() for memory that is filled
+// expect: this is not an element of registered memory: write region.gather().value() for memory that is sent,
+// expect: or region.scatter().value() for memory that is filled
 // within: 15
 auto post(queue_pair_type& queue_pair, const memory_region<access::local_write>& region,
           const registered_buffer<access::local_write>& buffer, const std::string& text,
@@ -129,7 +129,7 @@ auto post(queue_pair_type& queue_pair, const memory_region<access::local_write>&
 }
 
 // case: remote_without_value
-// expect: this is a result or an optional, which may hold no value: take the value out with .value() or VERBSPP_TRY
+// expect: this is a result or an optional, which may hold no value: take the value out with .value() or, from a result, VERBSPP_TRY
 // within: 15
 auto post(queue_pair_type& queue_pair, scatter_element part,
           const remote_memory<access::all_remote>& there) {
@@ -146,7 +146,7 @@ auto post(queue_pair_type& queue_pair, scatter_element part,
 
 // case: receive_into_gather_element
 // expect: gather elements and inline payloads are read-only: the device needs an element that it
-// expect: may write, from memory_region::scatter
+// expect: may write, from scatter() of a region or buffer
 using element = BAD(gather_element) GOOD(scatter_element);
 auto receive(connected_queue_pair<transport::rc>& queue_pair, element part) {
   return queue_pair.post_receive({.elements = part}, {.id = 1});
@@ -154,7 +154,7 @@ auto receive(connected_queue_pair<transport::rc>& queue_pair, element part) {
 
 // case: inline_NAME
 // expect: an inline payload consists of the bytes of one trivially copyable object, of text, or of
-// expect: a span of std::byte, but not of a pointer or view
+// expect: a span of std::byte, but not of a pointer, a view or an array
 // within: 15
 // columns: NAME | BEYOND
 // row: span | numbers
@@ -177,7 +177,7 @@ auto post(queue_pair_type& queue_pair, int& object, std::span<const int> numbers
 }
 
 // case: inline_result
-// expect: this is a result or an optional, which may hold no value: take the value out with .value() or VERBSPP_TRY
+// expect: this is a result or an optional, which may hold no value: take the value out with .value() or, from a result, VERBSPP_TRY
 // within: 15
 auto post(queue_pair_type& queue_pair, const result<std::uint64_t>& number) {
   return queue_pair.post_send({.elements = inline_payload(number GOOD(.assume_value()))});

@@ -38,7 +38,7 @@ void gather(world& all, const std::string& words) {
 }
 
 // case: collective_NAME
-// expect: and a pointer or view means nothing to another rank
+// expect: and those of a pointer, a view or another type with a unary * may mean nothing to another rank
 // columns: NAME | BEYOND
 // row: span | numbers
 // row: pointer | numbers.data()
@@ -50,7 +50,7 @@ void give(world& all, std::span<int> numbers) {
 }
 
 // case: collective_result
-// expect: this is a result or an optional, which may hold no value: take the value out with .value() or VERBSPP_TRY
+// expect: this is a result or an optional, which may hold no value: take the value out with .value() or, from a result, VERBSPP_TRY
 void give(world& all, const result<int>& number) {
   static_cast<void>(all.all_gather(number GOOD(.assume_value()), std::chrono::seconds(1)));
 }
@@ -109,7 +109,7 @@ void post(group& peers) {
 }
 
 // case: coroutine_in_a_scope_of_a_group
-// expect: a scope ends when its function returns, and a coroutine returns where it first waits
+// expect: a scope ends when its function returns, but a coroutine or an awaited call may continue after that
 // A minimal coroutine type.
 struct task {
   struct promise_type {};

@@ -17,8 +17,8 @@ auto grant(channel& to, const shared& memory) {
 }
 
 // case: lease_of_local_rights
-// expect: a lease grants only remote rights: name
-// expect: access::remote_read, remote_write or remote_atomic
+// expect: a lease grants only access::remote_read, remote_write and remote_atomic: name at least one
+// expect: of them, and no other right
 constexpr access_flags given = access::remote_write BAD(| access::local_write);
 auto grant(channel& to, const memory_region<access::local_write | access::window_bind>& region) {
   return to.lease<given>(region, 0, 64);

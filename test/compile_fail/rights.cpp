@@ -44,7 +44,7 @@ auto widen(const remote_memory<rights::remote_read | rights::remote_write>& memo
 }
 
 // case: read_without_remote_read
-// expect: this remote memory lacks access::remote_read: its owner did not grant reads
+// expect: this handle of remote memory lacks access::remote_read: a read needs a handle with that right
 constexpr auto rights = BAD(access::remote_write) GOOD(access::remote_read);
 auto read(connected_queue_pair<transport::rc>& queue_pair, const scatter_element& part,
           const remote_memory<rights>& remote) {
@@ -103,7 +103,7 @@ auto show(const memory_region<rights>& region) {
 }
 
 // case: write_through_readable_window
-// expect: this remote memory lacks access::remote_write: its owner did not grant writes
+// expect: this handle of remote memory lacks access::remote_write: a write needs a handle with that right
 constexpr access_flags given = BAD(access::remote_read) GOOD(access::remote_write);
 // The rights of the window count here, not those of the region.
 remote_destination far_end(
@@ -113,7 +113,7 @@ remote_destination far_end(
 }
 
 // case: write_without_remote_write
-// expect: this remote memory lacks access::remote_write: its owner did not grant writes
+// expect: this handle of remote memory lacks access::remote_write: a write needs a handle with that right
 constexpr auto rights = BAD(access::remote_read) GOOD(access::remote_write);
 auto write(connected_queue_pair<transport::rc>& queue_pair, const gather_element& part,
            const remote_memory<rights>& remote) {

@@ -26,8 +26,8 @@ auto assume(connected_queue_pair<transport::rc> queue_pair) {
 
 // case: bind_before_connected
 // expect: this queue pair is not connected: nothing can be sent before
-// expect: std::move(queue_pair).handshake(remote_endpoint) (on UD: .activate()) has returned a
-// expect: queue pair in RTS
+// expect: std::move(queue_pair).handshake(remote_endpoint) (on UD: .activate()) or modify has
+// expect: returned it in RTS
 using queue_pair_type = BAD(prepared_queue_pair) GOOD(connected_queue_pair)<transport::rc>;
 auto post(queue_pair_type& queue_pair, memory_window<memory_window_type::type_2>& window,
           const window_part<access::remote_write>& part) {

@@ -45,8 +45,8 @@ auto first() {
 }
 
 // case: immovable_value_of_temporary
-// expect: the value cannot be moved, and this result is destroyed with the expression: keep the
-// expect: result in a variable
+// expect: the value cannot be moved out of this result, because its type cannot be moved or the
+// expect: result is const: keep the result in a variable
 struct pinned {
   pinned() = default;
   pinned(const pinned&) = delete;
@@ -121,7 +121,7 @@ void grant(channel& to) {
 }
 
 // case: meeting_at_a_temporary_listener
-// expect: a meeting uses its listener until the meeting is done, but this listener is a temporary
+// expect: a meeting uses its listener until the meeting is done: store the listener in a variable
 auto start([[maybe_unused]] const tcp_listener& listener, prepared_channel prepared) {
   return meeting_session<int, prepared_channel>::start(
       BAD(tcp_listener::open("0").value()) GOOD(listener), "host", "4711", std::move(prepared), 1,

@@ -8,6 +8,7 @@
 #include <verbspp/base/result.hpp>
 #include <verbspp/base/wait_limit.hpp>
 
+#include <cerrno>
 #include <memory>
 #include <utility>
 
@@ -80,9 +81,11 @@ class asio_wait {
     net_error failed;
     if (!waits.descriptor.is_open()) waits.descriptor.assign(source_.file_descriptor(), failed);
     if (failed) {
-      outcome_ = error::from_errno(failed.value(), "asio_source::async_wait",
-                                   "Asio does not accept the descriptor of the event source: does "
-                                   "another asio_source wait for it?");
+      outcome_ = error::from_errno(
+          failed.value(), "asio_source::async_wait",
+          failed.value() == EEXIST ? "another object of this Asio context, such as another "
+                                     "asio_source, has the descriptor of this event source already"
+                                   : "Asio does not accept the descriptor of this event source");
       return false;
     }
     const wait_limit::time_point deadline = source_.deadline();

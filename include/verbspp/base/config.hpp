@@ -5,7 +5,7 @@
 #pragma once
 
 #if defined(_MSVC_LANG) || (defined(__cplusplus) && __cplusplus < 202002L)
-#error "verbspp needs C++20: compile with -std=c++20 (Meson: default_options: 'cpp_std=c++20')"
+#error "verbspp needs C++20 (g++ 11, clang 14 or newer): use -std=c++20 (Meson: 'cpp_std=c++20')"
 #endif
 
 #define VERBSPP_VERSION_MAJOR 0

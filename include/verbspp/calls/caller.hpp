@@ -184,8 +184,8 @@ class [[nodiscard]] pending_call {
   static constexpr const detail::method_description& description = detail::description_of<Called>;
   [[nodiscard]] static error no_call() noexcept {
     return {error_kind::invalid_input, Called::name,
-            "this handle has no call: it was moved from, its answer was taken, or the program "
-            "ended the call"};
+            "this handle has no call: it was default constructed or moved from, poll or wait has "
+            "returned the result of its call, or give_up has ended the call"};
   }
 
   detail::reference<detail::caller_core> core_{};

@@ -74,7 +74,8 @@ class VERBSPP_VIEW kept_elements {
       (!detail::HasKeeper<Memory> && !std::is_same_v<Memory, kept_elements> &&
        (is_filled || !std::is_same_v<Memory, inline_payload>)),
       "the device may still use the memory of an awaited request when the coroutine is destroyed, "
-      "so the request has to keep it: share the buffer, or move it, as in "
+      "so the request has to keep it: pass a shared_buffer or a part of one, with .value() if it "
+      "is in a result, or, except for an atomic, move the buffer, as in "
       "async_write(std::move(buffer), {.remote = memory}); or borrow it in an async_scope, which "
       "waits for the device");
   template <class Memory>

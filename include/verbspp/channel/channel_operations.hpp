@@ -29,10 +29,12 @@ class channel_operations
       public receive_queue_operations<Poster, State, receive_queue_kind::own, channel_tag> {
  public:
   template <class... Arguments>
-  void post_bind(Arguments&&...) VERBSPP_DETAIL_REFUSED(
-      sizeof...(Arguments) + 1 != 0,
-      "a channel grants its peer memory by leases, which bind and invalidate windows: write "
-      "channel.lease(region.window_part<rights>(offset, length).value())");
+  void post_bind(Arguments&&...)
+      VERBSPP_DETAIL_REFUSED(sizeof...(Arguments) + 1 != 0,
+                             "a channel grants its peer memory by leases: on RC, write "
+                             "channel.lease(region.window_part<rights>(offset, length).value()), "
+                             "which binds and invalidates a window; on UC, channel.lease<rights, "
+                             "lease_by::registration>(region, offset, length)");
 
  protected:
   channel_operations() noexcept = default;

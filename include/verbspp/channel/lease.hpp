@@ -47,9 +47,10 @@ enum class lease_by : std::uint8_t {
 
 /// The rights that a lease can grant.
 template <access_flags Rights>
-concept LeaseRights = detail::because(
-    !Rights.empty() && access::all_remote.contains(Rights),
-    "a lease grants only remote rights: name access::remote_read, remote_write or remote_atomic");
+concept LeaseRights =
+    detail::because(!Rights.empty() && access::all_remote.contains(Rights),
+                    "a lease grants only access::remote_read, remote_write and remote_atomic: name "
+                    "at least one of them, and no other right");
 
 /// Memory of which a part can be leased with these rights, and in this way.
 template <access_flags OfMemory, access_flags Rights, lease_by By>
@@ -76,8 +77,8 @@ concept KeptByLease =
                     "length") &&
     detail::because(detail::HasKeep<std::remove_cvref_t<Memory>> ||
                         (!std::is_lvalue_reference_v<Memory> && !std::is_const_v<Memory>),
-                    "a lease takes ownership of its memory: write std::move(buffer); revoking the "
-                    "lease returns it");
+                    "a lease takes ownership of its memory: write std::move(buffer), with a buffer "
+                    "that is not const; revoking the lease returns it");
 
 template <access_flags Rights, class Memory = void>
 class lease;

@@ -71,13 +71,13 @@ template <class Operation, class Memory>
   VERBSPP_DETAIL_REFUSED(                                                                      \
       (std::is_lvalue_reference_v<Memory> && enable_work_memory<std::remove_cvref_t<Memory>>), \
       "a request takes ownership of its memory: write std::move(buffer); the "                 \
-      "result returns it, unless it is a message that was sent. To keep a "                    \
-      "buffer, share it, or name elements of it: "                                             \
+      "result returns it, unless it is a message that was sent or written. To "                \
+      "keep a buffer, share it, or name elements of it: "                                      \
       ".elements = buffer.gather().value() or buffer.scatter().value()")
 #define VERBSPP_DETAIL_ONLY_TO_BE_SENT                                                        \
   VERBSPP_DETAIL_REFUSED(GoesWithWork<Memory> && !FillableMemory<Memory>,                     \
                          "the device writes to this memory: only memory that was registered " \
-                         "with access::local_write can be filled, and a const buffer cannot")
+                         "with access::local_write can be filled")
 
 /// The operations that channels and their scopes post. Each returns a handle to the request. The
 /// memory of a request is given as elements, or as an object. The request then covers all of the

@@ -259,8 +259,9 @@ template <class Scope, class Function>
 [[nodiscard]] VERBSPP_DATA_PATH auto run(Scope& scope, Function& function, bool is_manual) {
   using returned = std::remove_cv_t<std::invoke_result_t<Function&, Scope&>>;
   static_assert(!Suspends<returned>,
-                "a scope ends when its function returns, and a coroutine returns where it first "
-                "waits: give the scope a function that is not a coroutine");
+                "a scope or stream ends when its function returns, but a coroutine or an awaited "
+                "call may continue after that: pass a function that is not a coroutine, and that "
+                "returns no object to be awaited");
   using value = value_within_t<returned>;
   using report = scope_result<value>;
   if constexpr (std::is_void_v<returned>) {

@@ -74,11 +74,11 @@ class private_data {
       !std::is_trivially_copyable_v<Value>,
       "private data is sent as the bytes of a value, which has to be trivially copyable");
   template <class Value>
-  private_data(const Value&)
-      VERBSPP_DETAIL_REFUSED(std::is_trivially_copyable_v<Value>&& detail::HasBytesElsewhere<Value>,
-                             "private data is sent as the bytes of the value itself, and a pointer "
-                             "or view means nothing to the peer: for bytes that are elsewhere, "
-                             "use private_data::from(bytes)");
+  private_data(const Value&) VERBSPP_DETAIL_REFUSED(
+      std::is_trivially_copyable_v<Value>&& detail::HasBytesElsewhere<Value>,
+      "private data is sent as the bytes of the value itself, which can't be a pointer, a view, a "
+      "container or an optional: for bytes that are elsewhere, use private_data::from(bytes); of "
+      "an optional, pass the value");
   template <class Value>
   private_data(const Value&)
       VERBSPP_DETAIL_REFUSED((TravelsAsBytes<Value> && (sizeof(Value) > Most) &&

@@ -20,8 +20,8 @@ namespace detail {
 template <class Element, std::size_t Maximum>
 class bounded_array {
   static_assert(Maximum > 0 && Maximum <= 16384,
-                "a value in an exchange has 1 to 16384 bytes: send larger data after the exchange, "
-                "over the connection");
+                "the maximum length of a bounded_text or bounded_bytes must be 1 to 16384 bytes: "
+                "send larger data after the exchange, over the connection");
 
  public:
   static constexpr std::size_t maximum = Maximum;

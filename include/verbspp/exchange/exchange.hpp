@@ -131,7 +131,7 @@ struct exchange_end<queue_pair<Transport, queue_pair_state::init, Receives, Post
 template <class End>
 concept ExchangeEnd =
     detail::because(detail::exchange_end<End>::exists,
-                    "an exchange connects a prepared_channel, a channel that was renewed (by "
+                    "an exchange connects a prepared_channel, a prepared or renewed channel (by "
                     "reference), or a prepared queue pair of RC or UC");
 
 /// One side of an exchange, which uses a connected stream socket to connect a channel or queue pair

@@ -33,8 +33,9 @@ namespace verbspp {
 ///     template <>
 ///     inline constexpr std::string_view verbspp::exchanged_name<greeting> = "greeting 1";
 ///
-/// The name consists of 1 to 31 printable characters. It is sent to the peer, and has to equal the
-/// peer's name. A `remote_object` or `remote_array` of a named structure sends the name as well.
+/// The name consists of 1 to 31 printable ASCII characters. It is sent to the peer, and has to
+/// equal the peer's name. A `remote_object` or `remote_array` of a named structure sends the name
+/// as well.
 template <class Structure>
 inline constexpr std::string_view exchanged_name{};
 
@@ -107,11 +108,13 @@ struct exchanged_field<Number> {
 template <class Structure>
   requires(std::is_class_v<Structure> && !exchanged_name<Structure>.empty())
 struct exchanged_field<Structure> {
-  static_assert(is_field_name(exchanged_name<Structure>),
-                "the name in verbspp::exchanged_name must consist of 1 to 31 printable characters");
+  static_assert(
+      is_field_name(exchanged_name<Structure>),
+      "the name in verbspp::exchanged_name must consist of 1 to 31 printable ASCII characters");
   static_assert(std::is_trivially_copyable_v<Structure>,
-                "a structure is sent as its bytes: it has to be trivially copyable, so replace "
-                "strings and containers with arrays, and leave out pointers");
+                "a structure is sent as its bytes: it has to be trivially copyable, so it can't "
+                "have copy functions or a destructor of its own; replace strings and containers "
+                "with arrays, and leave out pointers");
   static_assert(
       std::has_unique_object_representations_v<Structure>,
       "a structure is sent as its bytes: padding would reveal previous contents of memory "
@@ -240,12 +243,12 @@ template <class Value>
 concept ExchangedValue =
     detail::because(!detail::MayLackValue<Value>,
                     "this is a result or an optional, which may hold no value: take the value out "
-                    "with .value() or VERBSPP_TRY") &&
+                    "with .value() or, from a result, VERBSPP_TRY") &&
     detail::because(
         detail::exchanged_field<Value>::exists,
-        "an exchange can't send this type: it sends numbers, bounded_text, bounded_bytes, "
-        "handles of remote memory, structures for which verbspp::exchanged_name is "
-        "specialized, and std::tuple of these");
+        "an exchange can't send this type: it sends integers, enumerations, bool, float, double, "
+        "bounded_text, bounded_bytes, handles of remote memory, structures for which "
+        "verbspp::exchanged_name is specialized, and std::tuple of these");
 
 namespace detail {
 

@@ -62,8 +62,8 @@ class meeting_session {
                                        End, const Mine&, const wait_limit&,
                                        const exchange_options& = {})
       VERBSPP_DETAIL_REFUSED(!std::is_void_v<Mine>,
-                             "a meeting uses its listener until the meeting is done, but this "
-                             "listener is a temporary: store it in a variable");
+                             "a meeting uses its listener until the meeting is done: store the "
+                             "listener in a variable, and pass it without std::move");
 
   /// Proceeds as far as possible without waiting. This includes the queue pair's handshake, which
   /// makes system calls.

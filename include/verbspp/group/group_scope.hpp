@@ -200,8 +200,9 @@ template <class Scope, class Function>
   constexpr bool is_manual = std::is_same_v<Scope, manual_group_scope>;
   using returned = std::remove_cv_t<std::invoke_result_t<Function&, Scope&>>;
   static_assert(!Suspends<returned>,
-                "a scope ends when its function returns, and a coroutine returns where it first "
-                "waits: give the scope a function that is not a coroutine");
+                "a scope ends when its function returns, but a coroutine or an awaited call may "
+                "continue after that: pass a function that is not a coroutine, and that returns no "
+                "object to be awaited");
   using value = value_within_t<returned>;
   using report = group_result<value>;
   if constexpr (std::is_void_v<returned>) {

@@ -77,12 +77,14 @@ concept LocallyWritable =
 template <access_flags Rights>
 concept RemotelyReadable =
     detail::because(Rights.contains(access::remote_read),
-                    "this remote memory lacks access::remote_read: its owner did not grant reads");
+                    "this handle of remote memory lacks access::remote_read: a read needs a handle "
+                    "with that right, which the memory's owner has to grant");
 
 template <access_flags Rights>
-concept RemotelyWritable = detail::because(
-    Rights.contains(access::remote_write),
-    "this remote memory lacks access::remote_write: its owner did not grant writes");
+concept RemotelyWritable =
+    detail::because(Rights.contains(access::remote_write),
+                    "this handle of remote memory lacks access::remote_write: a write needs a "
+                    "handle with that right, which the memory's owner has to grant");
 
 /// True if `Theirs` includes all of `Rights`.
 template <access_flags Theirs, access_flags Rights>

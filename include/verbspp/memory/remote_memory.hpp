@@ -47,9 +47,9 @@ void print(std::ostream& out, const remote_memory_description& memory);
 /// without an error.
 template <access_flags Rights>
 class remote_memory {
-  static_assert(
-      access::any_remote.contains(Rights),
-      "remote memory has only remote rights; access::local_write is a right of its owner");
+  static_assert(access::any_remote.contains(Rights),
+                "remote memory has only remote rights: leave out access::local_write and other "
+                "rights of its owner");
 
  public:
   static constexpr access_flags rights = Rights;
@@ -124,15 +124,15 @@ class remote_destination {
     requires RemotelyWritable<Rights>
   constexpr remote_destination(const remote_memory<Rights>& memory) noexcept : memory_(memory) {}
   template <access_flags Rights>
-  remote_destination(const remote_memory<Rights>&)
-      VERBSPP_DETAIL_REFUSED(!RemotelyWritable<Rights>,
-                             "this remote memory lacks access::remote_write: its owner did not "
-                             "grant writes");
+  remote_destination(const remote_memory<Rights>&) VERBSPP_DETAIL_REFUSED(
+      !RemotelyWritable<Rights>,
+      "this handle of remote memory lacks access::remote_write: a write needs a handle with that "
+      "right, which the memory's owner has to grant");
   template <class Other>
   remote_destination(const Other&)
       VERBSPP_DETAIL_REFUSED(detail::MayLackValue<Other>,
                              "this is a result or an optional, which may hold no value: take the "
-                             "value out with .value() or VERBSPP_TRY");
+                             "value out with .value() or, from a result, VERBSPP_TRY");
   VERBSPP_DETAIL_NO_DEFAULT(remote_destination,
                             "an RDMA write needs a destination: write .remote = memory of the "
                             "peer, from its region.remote() or remote_memory::decode");
@@ -157,13 +157,13 @@ class remote_source {
   template <access_flags Rights>
   remote_source(const remote_memory<Rights>&)
       VERBSPP_DETAIL_REFUSED(!RemotelyReadable<Rights>,
-                             "this remote memory lacks access::remote_read: its owner did not "
-                             "grant reads");
+                             "this handle of remote memory lacks access::remote_read: a read needs "
+                             "a handle with that right, which the memory's owner has to grant");
   template <class Other>
   remote_source(const Other&)
       VERBSPP_DETAIL_REFUSED(detail::MayLackValue<Other>,
                              "this is a result or an optional, which may hold no value: take the "
-                             "value out with .value() or VERBSPP_TRY");
+                             "value out with .value() or, from a result, VERBSPP_TRY");
   VERBSPP_DETAIL_NO_DEFAULT(remote_source,
                             "an RDMA read needs a source: write .remote = memory of the peer, from "
                             "its region.remote() or remote_memory::decode");
@@ -180,10 +180,10 @@ class remote_source {
 };
 
 template <access_flags Rights>
-concept RemotelyFlushable =
-    detail::because(Rights.intersects(access::flush_global | access::flush_persistent),
-                    "this remote memory lacks access::flush_global and access::flush_persistent: "
-                    "its owner did not grant flushes");
+concept RemotelyFlushable = detail::because(
+    Rights.intersects(access::flush_global | access::flush_persistent),
+    "this handle of remote memory lacks access::flush_global and access::flush_persistent: a flush "
+    "needs a handle with one of these rights, which the memory's owner has to grant");
 
 /// The memory that an RDMA flush covers: any remote memory that grants `flush_global`,
 /// `flush_persistent` or both.
@@ -197,10 +197,10 @@ class remote_flushable {
         rkey_(memory.rkey()),
         rights_(Rights) {}
   template <class Other>
-  remote_flushable(const Other&) VERBSPP_DETAIL_REFUSED(
-      detail::MayLackValue<Other>,
-      "this is a result or an optional, which may hold no value: take the value out with "
-      ".value() or VERBSPP_TRY");
+  remote_flushable(const Other&)
+      VERBSPP_DETAIL_REFUSED(detail::MayLackValue<Other>,
+                             "this is a result or an optional, which may hold no value: take the "
+                             "value out with .value() or, from a result, VERBSPP_TRY");
   VERBSPP_DETAIL_NO_DEFAULT(remote_flushable,
                             "a flush needs the memory to flush: write .remote = memory of the "
                             "peer, from its region.remote() or remote_memory::decode");

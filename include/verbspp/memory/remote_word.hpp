@@ -38,7 +38,7 @@ class remote_word {
   remote_word(const Other&)
       VERBSPP_DETAIL_REFUSED(detail::MayLackValue<Other>,
                              "this is a result or an optional, which may hold no value: take the "
-                             "value out with .value() or VERBSPP_TRY");
+                             "value out with .value() or, from a result, VERBSPP_TRY");
   template <access_flags Rights>
   remote_word(const remote_memory<Rights>&)
       VERBSPP_DETAIL_REFUSED(RemotelyAtomic<Rights> || !RemotelyAtomic<Rights>,

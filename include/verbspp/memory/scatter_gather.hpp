@@ -78,17 +78,18 @@ class VERBSPP_VIEW scatter_element : public gather_element {
   scatter_element(const Other&)
       VERBSPP_DETAIL_REFUSED(detail::MayLackValue<Other>,
                              "this is a result or an optional, which may hold no value: take the "
-                             "value out with .value() or VERBSPP_TRY");
+                             "value out with .value() or, from a result, VERBSPP_TRY");
   template <class Other>
   scatter_element(const Other&)
       VERBSPP_DETAIL_REFUSED(detail::OnlyForReading<Other>,
                              "gather elements and inline payloads are read-only: the device needs "
-                             "an element that it may write, from memory_region::scatter");
+                             "an element that it may write, from scatter() of a region or buffer");
   template <class Other>
-  scatter_element(const Other&)
-      VERBSPP_DETAIL_REFUSED((!std::is_base_of_v<gather_element, Other> &&
-                              !detail::MayLackValue<Other> && !detail::OnlyForReading<Other>),
-                             "this is not a part of registered memory: write region.scatter()");
+  scatter_element(const Other&) VERBSPP_DETAIL_REFUSED(
+      (!std::is_base_of_v<gather_element, Other> && !detail::MayLackValue<Other> &&
+       !detail::OnlyForReading<Other>),
+      "this is not an element of registered memory: write region.scatter(offset, length).value() "
+      "or buffer.scatter(first, count).value()");
   /// Converts an element of memory that the library did not register. The caller vouches that the
   /// memory has the necessary rights.
   [[nodiscard]] static constexpr scatter_element from_native(const ibv_sge& native) noexcept {
@@ -137,16 +138,16 @@ class VERBSPP_VIEW inline_payload {
   explicit inline_payload(const Object& object VERBSPP_LIFETIMEBOUND) noexcept
       : inline_payload(static_cast<const void*>(&object), sizeof(Object)) {}
   template <class Object>
-  explicit inline_payload(const Object&) VERBSPP_DETAIL_REFUSED(
-      detail::MayLackValue<Object>,
-      "this is a result or an optional, which may hold no value: take the value out with "
-      ".value() or VERBSPP_TRY");
+  explicit inline_payload(const Object&)
+      VERBSPP_DETAIL_REFUSED(detail::MayLackValue<Object>,
+                             "this is a result or an optional, which may hold no value: take the "
+                             "value out with .value() or, from a result, VERBSPP_TRY");
   template <class Object>
   explicit inline_payload(const Object&) VERBSPP_DETAIL_REFUSED(
       (!InlineObject<Object> && !detail::InlineBytes<Object> && !detail::MayLackValue<Object>),
       "an inline payload consists of the bytes of one trivially copyable object, of text, or of a "
-      "span of std::byte, but not of a pointer or view: for the bytes that it refers to, write "
-      "inline_payload(std::as_bytes(span))");
+      "span of std::byte, but not of a pointer, a view or an array: for the elements of an array, "
+      "a view or a container, write inline_payload(std::as_bytes(std::span(elements)))");
 
   [[nodiscard]] const gather_element& element() const& noexcept VERBSPP_LIFETIMEBOUND {
     return native_;
@@ -227,22 +228,23 @@ class element_list {
   element_list(const Other&)
       VERBSPP_DETAIL_REFUSED((detail::mistaken_for<Element, Other> == detail::mistake::result),
                              "this is a result or an optional, which may hold no value: take the "
-                             "value out with .value() or VERBSPP_TRY");
+                             "value out with .value() or, from a result, VERBSPP_TRY");
   template <class Other>
   element_list(const Other&)
       VERBSPP_DETAIL_REFUSED((detail::mistaken_for<Element, Other> == detail::mistake::for_reading),
                              "gather elements and inline payloads are read-only: the device needs "
-                             "an element that it may write, from memory_region::scatter");
+                             "an element that it may write, from scatter() of a region or buffer");
   template <class Other>
   element_list(const Other&)
       VERBSPP_DETAIL_REFUSED((detail::mistaken_for<Element, Other> == detail::mistake::other_list),
                              "this is the wrong kind of list: sending from memory needs a "
                              "gather_list, and filling memory needs a scatter_list");
   template <class Other>
-  element_list(const Other&)
-      VERBSPP_DETAIL_REFUSED((detail::mistaken_for<Element, Other> == detail::mistake::no_element),
-                             "this is not a part of registered memory: write region.gather() for "
-                             "memory that is sent, or region.scatter() for memory that is filled");
+  element_list(const Other&) VERBSPP_DETAIL_REFUSED(
+      (detail::mistaken_for<Element, Other> == detail::mistake::no_element),
+      "this is not an element of registered memory: write region.gather().value() for memory that "
+      "is sent, or region.scatter().value() for memory that is filled; a buffer has these "
+      "functions, too");
 
   [[nodiscard]] constexpr std::size_t size() const noexcept { return size_; }
   [[nodiscard]] constexpr bool empty() const noexcept { return size_ == 0; }

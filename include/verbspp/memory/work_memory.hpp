@@ -43,11 +43,11 @@ concept WorkMemory =
     detail::because(
         !std::is_lvalue_reference_v<Memory>,
         "a request takes ownership of its memory: write std::move(buffer); the request's result "
-        "returns the buffer") &&
+        "returns the buffer, unless it is a message that was sent or written") &&
     detail::because(enable_work_memory<std::remove_cvref_t<Memory>>,
                     "a request can own only memory that owns its bytes: a registered_buffer, a "
                     "part of one, or a message of a pool; for other registered memory, pass "
-                    "elements, and keep the memory alive") &&
+                    "elements (in a coroutine, to an async_scope), and keep the memory alive") &&
     detail::because(
         detail::HasGather<std::remove_cvref_t<Memory>>,
         "memory that is moved into a request must have a gather() function that returns an "

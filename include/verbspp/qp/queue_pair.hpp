@@ -48,10 +48,10 @@ concept ForThisQueuePair =
                     "not in: create them for its current state");
 
 template <queue_pair_state From, queue_pair_state To>
-concept ChangesState =
-    detail::because(From != To,
-                    "this modification leaves the queue pair in its state and does not consume "
-                    "it: write queue_pair.modify(attributes), without std::move");
+concept ChangesState = detail::because(
+    From != To,
+    "this modification leaves the queue pair in its state and does not consume it: write "
+    "queue_pair.modify(attributes), or modify_native(attributes, mask), without std::move");
 
 template <queue_pair_state From, queue_pair_state To>
 concept KeepsState =

@@ -63,15 +63,16 @@ inline constexpr completion_features all_completion_fields =
 template <completion_features Features, completion_features Fields>
 concept HasCompletionFields =
     detail::because(Features.contains(Fields),
-                    "this completion queue was not created with this field: add it to the features "
-                    "of the queue, as in completion_queue_with<completion_feature::...>");
+                    "this type of completion queue lacks this field: add it to the features of the "
+                    "queue, as in completion_queue_with<completion_feature::...>");
 
 template <completion_features Features>
-concept Waitable =
-    detail::because(Features.contains(completion_feature::waitable),
-                    "this completion queue has no completion channel, so no thread can wait for "
-                    "it: create it as a waitable_completion_queue, or add "
-                    "completion_feature::waitable to the features of completion_queue_with");
+concept Waitable = detail::because(
+    Features.contains(completion_feature::waitable),
+    "this type of completion queue has no completion channel, so no thread can wait for it: create "
+    "it as a waitable_completion_queue, or add completion_feature::waitable to the features of "
+    "completion_queue_with; a queue that was created with this feature gets it back by "
+    "with<completion_feature::waitable>()");
 
 template <completion_features Features>
 concept NeedsNoChannel =
@@ -82,7 +83,8 @@ concept NeedsNoChannel =
 template <completion_features Features>
 concept PolledByField = detail::because(
     detail::with_implied(Features).contains(completion_feature::extended),
-    "this completion queue is not polled field by field: create it as an "
-    "extended_completion_queue, or add the fields to the features of completion_queue_with");
+    "this type of completion queue is not polled field by field: create it as an "
+    "extended_completion_queue, or add the fields to the features of completion_queue_with; a "
+    "queue that was created with them gets them back by with<fields>()");
 
 }  // namespace verbspp

@@ -41,10 +41,11 @@ template <class Value>
 concept CollectiveValue =
     detail::because(!detail::MayLackValue<Value>,
                     "this is a result or an optional, which may hold no value: take the value out "
-                    "with .value() or VERBSPP_TRY") &&
+                    "with .value() or, from a result, VERBSPP_TRY") &&
     detail::because(!detail::RefersElsewhere<Value>,
-                    "collective steps of a world carry the bytes of the value itself, and a "
-                    "pointer or view means nothing to another rank: pass the object itself") &&
+                    "collective steps of a world carry the bytes of the value itself, and those of "
+                    "a pointer, a view or another type with a unary * may mean nothing to another "
+                    "rank: pass the object itself") &&
     detail::because(
         std::is_trivially_copyable_v<Value> && std::is_default_constructible_v<Value> &&
             !std::is_array_v<Value> && sizeof(Value) <= 256,

@@ -50,8 +50,9 @@ inline constinit thread_local const ibv_qp* queue_pair_in_batch = nullptr;
 /// the send queue's lock from `ibv_wr_start` to `ibv_wr_complete`, so posting would deadlock.
 VERBSPP_DATA_PATH void assert_not_in_batch([[maybe_unused]] const ibv_qp* queue_pair) noexcept {
   assert(queue_pair_in_batch != queue_pair &&
-         "a request was posted to the queue pair from the function that its post_batch calls: add "
-         "the request to the batch, or post it after post_batch has returned");
+         "a request or another batch was posted to the queue pair from the function that its "
+         "post_batch calls: add the requests to the batch, or post them after post_batch has "
+         "returned");
 }
 
 /// Marks the time in which this thread builds a batch for the queue pair, for assertions.

@@ -23,10 +23,10 @@ enum class posting_interface : std::uint8_t {
 };
 
 template <posting_interface Posting>
-concept PostsExtended =
-    detail::because(Posting == posting_interface::extended,
-                    "this operation exists only in the extended posting "
-                    "interface: use a queue pair that was built with .extended_posting()");
+concept PostsExtended = detail::because(
+    Posting == posting_interface::extended,
+    "this operation exists only in the extended posting interface: use a queue pair that was built "
+    "with .extended_posting(); in a scope of a channel, post it outside of post_batch");
 
 template <receive_queue_kind Receives>
 concept OwnReceiveQueue =

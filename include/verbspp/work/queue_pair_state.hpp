@@ -49,10 +49,11 @@ concept AcceptsReceives =
 /// ERR, they complete as flushed.
 template <queue_pair_state State>
 concept AcceptsSends =
-    detail::because(State != queue_pair_state::reset && State != queue_pair_state::init,
-                    "this queue pair is not connected: nothing can be sent before "
-                    "std::move(queue_pair).handshake(remote_endpoint) (on UD: .activate()) has "
-                    "returned a queue pair in RTS") &&
+    detail::because(
+        State != queue_pair_state::reset && State != queue_pair_state::init,
+        "this queue pair is not connected: nothing can be sent before "
+        "std::move(queue_pair).handshake(remote_endpoint) (on UD: .activate()) or modify has "
+        "returned it in RTS; for a channel, std::move(prepared).handshake(remote_endpoint)") &&
     detail::because(State != queue_pair_state::ready_to_receive,
                     "a queue pair in RTR only receives: nothing can be sent before it is in RTS");
 

@@ -58,7 +58,8 @@ class VERBSPP_CONSUMABLE send_queue_operations {
   VERBSPP_DETAIL_OTHERWISE(
       post_send, (Transport != transport::ud && AcceptsSends<State>),
       "post_send takes {.elements, .immediate, .solicited, .fenced}, in this order, and then, on a "
-      "queue pair, a tag, {.id, .signaled}; only UD sends have a destination, .to");
+      "queue pair, a tag, {.id, .signaled}; on a channel or scope, a buffer before the braces can "
+      "replace .elements; only UD sends have a destination, .to");
   VERBSPP_DETAIL_OTHERWISE(
       post_send, (Transport == transport::ud && AcceptsSends<State>),
       "a UD queue pair has no single peer to send to: specify the destination, as .to = "
@@ -75,7 +76,8 @@ class VERBSPP_CONSUMABLE send_queue_operations {
   VERBSPP_DETAIL_OTHERWISE(
       post_write, (CarriesWrites<Transport> && AcceptsSends<State>),
       "post_write needs .remote = memory of the peer, and takes {.elements, .remote, .immediate, "
-      ".solicited, .fenced}, in this order, and then, on a queue pair, a tag, {.id, .signaled}");
+      ".solicited, .fenced}, in this order, and then, on a queue pair, a tag, {.id, .signaled}; on "
+      "a channel or scope, a buffer before the braces can replace .elements");
 
   /// Reads from the peer's memory, which must be at least as long as the elements together. The
   /// local memory belongs to the device until the read has completed.
@@ -88,7 +90,8 @@ class VERBSPP_CONSUMABLE send_queue_operations {
   VERBSPP_DETAIL_OTHERWISE(
       post_read, (CarriesReads<Transport> && AcceptsSends<State>),
       "post_read needs .remote = memory of the peer, and takes {.elements, .remote, .fenced}, in "
-      "this order, and then, on a queue pair, a tag, {.id, .signaled}");
+      "this order, and then, on a queue pair, a tag, {.id, .signaled}; on a channel or scope, a "
+      "buffer before the braces can replace .elements");
 
   /// Compares a word in the peer's memory with the expected value, and replaces the word if they
   /// are equal, in one step. The 8 bytes of memory for the result belong to the device until the
@@ -163,9 +166,9 @@ class VERBSPP_CONSUMABLE send_queue_operations {
   }
   VERBSPP_DETAIL_OTHERWISE(post_send_with_invalidate,
                            (CarriesInvalidation<Transport> && AcceptsSends<State>),
-                           "post_send_with_invalidate needs .rkey = the remote_key of a region or "
-                           "window, and takes {.elements, .rkey, .solicited, .fenced}, in this "
-                           "order, and then, on a queue pair, a tag, {.id, .signaled}");
+                           "post_send_with_invalidate needs .rkey = the remote_key of a window or "
+                           "region of the peer, and takes {.elements, .rkey, .solicited, .fenced}, "
+                           "in this order, and then, on a queue pair, a tag, {.id, .signaled}");
   /// Invalidates an rkey of this side. Only for devices that support this operation
   /// (`IBV_DEVICE_MEM_MGT_EXTENSIONS`).
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH auto post_local_invalidate(
@@ -176,8 +179,8 @@ class VERBSPP_CONSUMABLE send_queue_operations {
   }
   VERBSPP_DETAIL_OTHERWISE(
       post_local_invalidate, (CarriesInvalidation<Transport> && AcceptsSends<State>),
-      "post_local_invalidate needs .rkey = the remote_key of a region or window, and takes {.rkey, "
-      ".fenced}, in this order, and then, on a queue pair, a tag, {.id, .signaled}");
+      "post_local_invalidate needs .rkey = the remote_key of a window or region of this side, and "
+      "takes {.rkey, .fenced}, in this order, and then, on a queue pair, a tag, {.id, .signaled}");
 
   /// Binds a memory window to a part of a region. The bind completes in the send completion queue.
   /// After that, the peers that the window's type admits have access through the returned handle,

@@ -55,7 +55,11 @@
 #define VERBSPP_DETAIL_ASIO with_boost_asio
 #define VERBSPP_DETAIL_ASIO_NAMESPACE ::boost::asio
 #else
+#ifdef VERBSPP_USE_BOOST_ASIO
+#error "<verbspp/asio.hpp> needs Boost 1.78 or newer, because VERBSPP_USE_BOOST_ASIO is defined"
+#else
 #error "<verbspp/asio.hpp> needs Asio: install libasio-dev, or Boost 1.78 or newer"
+#endif
 #endif
 
 namespace verbspp::detail {

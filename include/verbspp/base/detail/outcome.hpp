@@ -307,8 +307,8 @@ class [[nodiscard]] outcome {
   template <class From>
   static constexpr taken take(From&& from) {
     static_assert(std::is_constructible_v<taken, From>,
-                  "the value cannot be moved, and this result is destroyed with the expression: "
-                  "keep the result in a variable");
+                  "the value cannot be moved out of this result, because its type cannot be moved "
+                  "or the result is const: keep the result in a variable, and use the value in it");
     return std::forward<From>(from);
   }
   static constexpr void expect(bool holds) noexcept {

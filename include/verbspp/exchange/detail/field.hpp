@@ -85,8 +85,8 @@ class field_reader {
     if (size > rest_.size())
       return error::above_limit("exchange: read the peer's values", "bytes of the next field", size,
                                 rest_.size(),
-                                "the frame ends before its last field: the bytes are damaged, or "
-                                "the peer uses another protocol");
+                                "the data ends before its last field does: it is damaged, or the "
+                                "peer sent values of other types or uses another protocol");
     const std::span<const std::byte> taken = rest_.first(size);
     rest_ = rest_.subspan(size);
     return taken;
@@ -96,8 +96,8 @@ class field_reader {
     if (rest_.empty()) return success();
     return error::above_limit("exchange: read the peer's values", "bytes after the last field",
                               rest_.size(), 0,
-                              "the frame is longer than its fields: the bytes are damaged, or the "
-                              "peer uses another protocol");
+                              "the data is longer than its fields: it is damaged, or the peer sent "
+                              "values of other types or uses another protocol");
   }
 
  private:
