@@ -14,7 +14,7 @@
 using namespace verbspp;
 
 // case: cm_end_of_unreliable_connection
-// expect: a connection manager can connect only a prepared_channel, a channel that was renewed (by
+// expect: a connection manager can connect only a prepared_channel, a prepared or renewed channel (by
 // expect: reference), or a prepared RC queue pair
 constexpr auto type = BAD(transport::uc) GOOD(transport::rc);
 bool meet(cm_route route, prepared_queue_pair<type> prepared) {
@@ -26,7 +26,7 @@ bool meet(cm_route route, prepared_queue_pair<type> prepared) {
 cm_request_data greeting() { return BAD(std::string("hello")) GOOD(std::array{'h', 'i'}); }
 
 // case: private_data_of_a_view
-// expect: private data is sent as the bytes of the value itself, which can't be a pointer, a view
+// expect: private data is sent as the bytes of the value itself, which cannot be a pointer, a view
 cm_request_data greeting(std::string_view text, [[maybe_unused]] std::span<const char> characters) {
 #if MUST_FAIL == 1
   return text;

@@ -76,7 +76,7 @@ class private_data {
   template <class Value>
   private_data(const Value&) VERBSPP_DETAIL_REFUSED(
       std::is_trivially_copyable_v<Value>&& detail::HasBytesElsewhere<Value>,
-      "private data is sent as the bytes of the value itself, which can't be a pointer, a view, a "
+      "private data is sent as the bytes of the value itself, which cannot be a pointer, a view, a "
       "container or an optional: for bytes that are elsewhere, use private_data::from(bytes); of "
       "an optional, pass the value");
   template <class Value>

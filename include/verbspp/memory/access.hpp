@@ -78,13 +78,13 @@ template <access_flags Rights>
 concept RemotelyReadable =
     detail::because(Rights.contains(access::remote_read),
                     "this handle of remote memory lacks access::remote_read: a read needs a handle "
-                    "with that right, which the memory's owner has to grant");
+                    "with that right, which the owner of the memory has to grant");
 
 template <access_flags Rights>
 concept RemotelyWritable =
     detail::because(Rights.contains(access::remote_write),
                     "this handle of remote memory lacks access::remote_write: a write needs a "
-                    "handle with that right, which the memory's owner has to grant");
+                    "handle with that right, which the owner of the memory has to grant");
 
 /// True if `Theirs` includes all of `Rights`.
 template <access_flags Theirs, access_flags Rights>

@@ -127,7 +127,7 @@ class remote_destination {
   remote_destination(const remote_memory<Rights>&) VERBSPP_DETAIL_REFUSED(
       !RemotelyWritable<Rights>,
       "this handle of remote memory lacks access::remote_write: a write needs a handle with that "
-      "right, which the memory's owner has to grant");
+      "right, which the owner of the memory has to grant");
   template <class Other>
   remote_destination(const Other&)
       VERBSPP_DETAIL_REFUSED(detail::MayLackValue<Other>,
@@ -155,10 +155,10 @@ class remote_source {
     requires RemotelyReadable<Rights>
   constexpr remote_source(const remote_memory<Rights>& memory) noexcept : memory_(memory) {}
   template <access_flags Rights>
-  remote_source(const remote_memory<Rights>&)
-      VERBSPP_DETAIL_REFUSED(!RemotelyReadable<Rights>,
-                             "this handle of remote memory lacks access::remote_read: a read needs "
-                             "a handle with that right, which the memory's owner has to grant");
+  remote_source(const remote_memory<Rights>&) VERBSPP_DETAIL_REFUSED(
+      !RemotelyReadable<Rights>,
+      "this handle of remote memory lacks access::remote_read: a read needs a handle with that "
+      "right, which the owner of the memory has to grant");
   template <class Other>
   remote_source(const Other&)
       VERBSPP_DETAIL_REFUSED(detail::MayLackValue<Other>,
@@ -183,7 +183,7 @@ template <access_flags Rights>
 concept RemotelyFlushable = detail::because(
     Rights.intersects(access::flush_global | access::flush_persistent),
     "this handle of remote memory lacks access::flush_global and access::flush_persistent: a flush "
-    "needs a handle with one of these rights, which the memory's owner has to grant");
+    "needs a handle with one of these rights, which the owner of the memory has to grant");
 
 /// The memory that an RDMA flush covers: any remote memory that grants `flush_global`,
 /// `flush_persistent` or both.
