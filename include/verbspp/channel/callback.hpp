@@ -109,8 +109,7 @@ result<void> then(Work&& posted, Function called) noexcept
       std::forward<Work>(posted), std::move(called));
   if (made == nullptr)
     return error(error_kind::resource_exhausted, "then",
-                 "out of memory for the record of the callback; the function is never called, and "
-                 "the handle is unchanged");
+                 "out of memory for the record of the callback; the function is never called");
   if (!made->begin()) made->call();
   return success();
 }
