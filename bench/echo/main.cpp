@@ -427,7 +427,7 @@ struct comparison {
   form verbspp;
   bool is_rate;
   const char* wanted;
-  std::size_t percentile = 50;  ///< of the times of a round
+  std::size_t percentile = 50;  ///< the percentile of a round's times that is compared
 };
 
 const std::array comparisons{

@@ -38,7 +38,7 @@ struct called : named {
 auto call(caller& calls, window_memory& memory) { return calls.call<called>(1, memory); }
 
 // case: request_that_refers_to_memory
-// expect: this type refers to memory of this process, or has a unary *, as std::optional has, so its bytes may mean nothing at the other end
+// expect: this type refers to memory of this process, or is dereferenced like a pointer, so its bytes may mean nothing at the other end
 struct called : named {
   static constexpr std::uint16_t number = 3;
   using request = BAD(std::span<const int>) GOOD(int);

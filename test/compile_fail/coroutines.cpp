@@ -14,7 +14,7 @@ using namespace verbspp;
 
 // case: await_borrowed_elements
 // expect: so the request has to keep it: pass a shared_buffer or a part of one
-// expect: move the buffer, as in async_write(std::move(buffer), {.remote = memory})
+// expect: as in async_write(std::move(buffer), {.remote = memory}), except into an atomic
 // within: 8
 auto write(channel& link, const BAD(registered_buffer<>) GOOD(shared_buffer<>) & buffer,
            const remote_memory<access::remote_write>& to) {

@@ -38,7 +38,7 @@ void gather(world& all, const std::string& words) {
 }
 
 // case: collective_NAME
-// expect: and those of a pointer, a view or another type with a unary * may mean nothing to another rank
+// expect: and those of a pointer, a view or an optional may mean nothing to another rank
 // columns: NAME | BEYOND
 // row: span | numbers
 // row: pointer | numbers.data()

@@ -111,7 +111,7 @@ const std::vector<host_pair>& host_pairs() {
       {"with a router between them and RoCE v1 only at one end",
        host().has(2, "10.1.0.1/24"),
        host().version(only::v1).has(2, "10.2.0.2/24"),
-       {.refusal = "different subnets"}},
+       {.refusal = "in different VLANs or subnets"}},
       {"with different RoCE versions",
        host().version(only::v1).has(2, "192.0.2.1/24").has(2, "fe80::1/64"),
        host().version(only::v2).has(2, "192.0.2.2/24").has(2, "fe80::2/64"),

@@ -50,9 +50,9 @@ struct codec {
                 "the bytes of this type can't be copied: specialize verbspp::codec for it, or use "
                 "verbspp::bytes");
   static_assert(!detail::RefersElsewhere<Value>,
-                "this type refers to memory of this process, or has a unary *, as std::optional "
-                "has, so its bytes may mean nothing at the other end: use verbspp::bytes for data "
-                "of any length, or specialize verbspp::codec for it");
+                "this type refers to memory of this process, or is dereferenced like a pointer, "
+                "so its bytes may mean nothing at the other end: use verbspp::bytes for data of "
+                "any length, or specialize verbspp::codec for it");
   static constexpr std::uint32_t size = sizeof(Value);
 
   [[nodiscard]] static result<std::size_t> encode(const Value& value,

@@ -74,10 +74,9 @@ class VERBSPP_VIEW kept_elements {
       (!detail::HasKeeper<Memory> && !std::is_same_v<Memory, kept_elements> &&
        (is_filled || !std::is_same_v<Memory, inline_payload>)),
       "the device may still use the memory of an awaited request when the coroutine is destroyed, "
-      "so the request has to keep it: pass a shared_buffer or a part of one, with .value() if it "
-      "is in a result, or, except for an atomic, move the buffer, as in "
-      "async_write(std::move(buffer), {.remote = memory}); or borrow it in an async_scope, which "
-      "waits for the device");
+      "so the request has to keep it: pass a shared_buffer or a part of one; or move the buffer, "
+      "as in async_write(std::move(buffer), {.remote = memory}), except into an atomic; or borrow "
+      "it in an async_scope, which waits for the device");
   template <class Memory>
   kept_elements(const Memory&)
       VERBSPP_DETAIL_REFUSED((is_filled && detail::HasKeeper<Memory> &&

@@ -44,8 +44,8 @@ concept CollectiveValue =
                     "with .value() or, from a result, VERBSPP_TRY") &&
     detail::because(!detail::RefersElsewhere<Value>,
                     "collective steps of a world carry the bytes of the value itself, and those of "
-                    "a pointer, a view or another type with a unary * may mean nothing to another "
-                    "rank: pass the object itself") &&
+                    "a pointer, a view or an optional may mean nothing to another rank: pass the "
+                    "object itself") &&
     detail::because(
         std::is_trivially_copyable_v<Value> && std::is_default_constructible_v<Value> &&
             !std::is_array_v<Value> && sizeof(Value) <= 256,
