@@ -114,7 +114,8 @@ result<void> then(Work&& posted, Function called) noexcept
   return success();
 }
 /// As above, but takes the result of a function that posts, such as `post_write`.
-/// \errors as above; those of posting, in which case the function is never called
+/// \errors as above, except that the handle is destroyed, which waits for its request; those of
+/// posting, in which case the function is never called
 template <FollowableWork Work, CallbackOf<Work> Function>
 result<void> then(result<Work>&& posted, Function called) noexcept {
   if (!posted.has_value()) return posted.assume_error();

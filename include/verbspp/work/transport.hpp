@@ -31,12 +31,6 @@ concept SendsDatagrams =
                     "only UD sends datagrams: the queue key, activate() and multicast groups do "
                     "not exist on RC and UC");
 
-template <transport Transport>
-concept SendsToItsPeer =
-    detail::because(Transport != transport::ud,
-                    "a UD queue pair has no single peer to send to: specify the destination, as "
-                    ".to = address_handle.destination(number, qkey)");
-
 /// Transports with acknowledgements, and thus with retries and with requests that have a response.
 template <transport Transport>
 concept Acknowledges = detail::because(Transport == transport::rc,
