@@ -249,7 +249,7 @@ result<void> answer_plain(const side& mine) {
   return answer_each(mine, [&] { return check(plain_answer(&own.end), "answer"); });
 }
 
-/// A channel, and the inbox or hub that receives its messages.
+/// A channel, and the inbox that receives its messages.
 struct by_inbox {
   static result<by_inbox> open(const side& mine) {
     VERBSPP_TRY(pool, message_pool::create(mine.domain, echo_places, echo_bytes));
@@ -266,6 +266,7 @@ struct by_inbox {
   inbox messages;
 };
 
+/// A channel, and the hub that receives its messages.
 struct by_hub {
   static result<by_hub> open(const side& mine) {
     VERBSPP_TRY(pool, message_pool::create(mine.domain, echo_places, echo_bytes));

@@ -85,8 +85,8 @@ result<reference<caller_core>> caller_core::open(prepared_channel& link,
     return error::above_limit(opening, "receives (2 for each call in flight)", depth,
                               sizes.max_receive_work_requests,
                               "build the channel with a larger max_receive_work_requests");
-  // The place of a request may still be in use when the answer has arrived, and the next call is
-  // sent.
+  // Each call in flight needs two places: when its answer has arrived, and the next call is sent,
+  // the place of its request may still be in use.
   VERBSPP_TRY(pool, message_pool::create(
                         core.connection().domain(),
                         depth + 2 * options.in_flight + std::max(options.kept_answers, 1U),

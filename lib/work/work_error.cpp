@@ -53,10 +53,10 @@ constexpr std::array statuses{
         "event, or a call that closed the queue pair"},
     status_description{
         work_status::memory_window_bind_error, local_programming, "memory window bind error",
-        "check that region, window and queue pair belong to the same protection "
-        "domain, that the region may be bound, and that a window of type 2 was "
-        "invalidated since its last bind; the rkey of this window is now unknown, so "
-        "destroy the window and create a new one"},
+        "check that region, window and queue pair belong to the same protection domain, that the "
+        "region was registered with access::window_bind, and that a window of type 2 was "
+        "invalidated since its last bind; the rkey of this window is now unknown, so destroy the "
+        "window and create a new one"},
     status_description{work_status::bad_response_error, work_error_class::transport,
                        "bad response error",
                        "the peer responded with an unexpected packet: check that both ends are "

@@ -178,8 +178,9 @@ bool event_channel::look() {
 void event_channel::progress() {
   for (int looks = 0; looks < longest_look; ++looks) {
     const std::size_t before = events_.size();
-    // Continues until no descriptor is ready. By then, every message that is older than one read
-    // here has been read as well, so the events are in order.
+    // Continues until no descriptor is ready, unless a peer keeps sending without causing an event.
+    // By then, every message that is older than one read here has been read as well, so the events
+    // are in order.
     if (!look()) break;
     if (events_.size() > before) looks = 0;
   }

@@ -73,7 +73,7 @@ inline bool silences(const place& where) noexcept {
 /// faults are set. A child of fork has a new machine, so this is called in the child, too.
 void keep_time(machine& on);
 
-// These may be called without the lock.
+// Except for `pass_by_engine`, these need no lock.
 
 bool port_is_down(station port) noexcept;
 bool is_broken(unsigned device) noexcept;
@@ -89,7 +89,7 @@ void abandon_breakages() noexcept;
 /// Adds faults. Returns 0, EINVAL or ENOMEM. Errors in the text are printed on stderr, with
 /// `origin` and `consequence` (see `read_faults`). Must be called without the lock.
 int inject(const char* text, const char* origin, const char* consequence) noexcept;
-/// Removes all faults, and undoes their changes.
+/// Removes all faults, and undoes their changes. Must be called without the lock, as `struck`.
 void reset() noexcept;
 /// Returns how many times faults have struck since the last reset.
 unsigned long long struck() noexcept;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Wrappers of the libc functions with which programs list the folders of a device. For all other
-// folders, they only compare the first characters of a path, or check whether any folder of a
-// device is open.
+// Wrappers of the libc functions with which programs list the folders of a device. Other folders
+// cost little: the wrappers compare the first characters of a path and, while a folder of a device
+// is open, compare the stream with the open ones.
 #include "files/device_files.hpp"
 #include "files/libc_function.hpp"
 
