@@ -24,10 +24,11 @@ namespace verbspp::detail {
 [[nodiscard]] inline result<void> check_index(const char* operation, const char* what,
                                               std::uint64_t index, std::uint64_t length) noexcept {
   if (index < length) return success();
-  return error::above_limit(operation, what, index, length == 0 ? 0 : length - 1,
-                            length == 0
-                                ? "the port's table has no entries"
-                                : "the limit is the index of the last entry in the port's table");
+  if (length == 0)
+    return error::out_of_range(operation, what, static_cast<std::int64_t>(index),
+                               "the port's table has no entries");
+  return error::above_limit(operation, what, index, length - 1,
+                            "the limit is the index of the last entry in the port's table");
 }
 
 }  // namespace verbspp::detail

@@ -199,7 +199,8 @@ class [[gnu::visibility("hidden")]] hub_state {
 
   // The caller of the following functions holds the lock.
 
-  /// The caller's slots that are still empty. Passed by value, so that it stays in registers.
+  /// The caller's slots that are still empty. Functions that are not inlined take and return this
+  /// by value, so it stays in registers.
   struct empty_slots {
     arrival* next = nullptr;
     std::size_t left = 0;

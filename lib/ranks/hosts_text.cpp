@@ -182,6 +182,8 @@ class hosts_reader {
     return true;
   }
   [[nodiscard]] bool refuse(const char* hint) {
+    if (where_ == place::outside)
+      hint = "the text must be a JSON object with \"hosts\" and \"port\"";
     if (!wrong_) wrong_ = wrong_entry(hint, line(), key_);
     return false;
   }

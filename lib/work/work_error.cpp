@@ -37,10 +37,11 @@ constexpr std::array statuses{
                        "local queue pair operation error",
                        "the device found the request itself inconsistent: check the opcode, the "
                        "flags, and that the queue pair's type supports the operation"},
-    status_description{work_status::local_ee_context_operation_error, local_programming,
-                       "local EE context operation error",
-                       "this status is of reliable datagrams, which verbspp does not support: see "
-                       "the vendor code"},
+    status_description{
+        work_status::local_ee_context_operation_error, local_programming,
+        "local EE context operation error",
+        "this status exists only for reliable datagrams, which verbspp does not support: see "
+        "the vendor code"},
     status_description{
         work_status::local_protection_error, local_programming, "local protection error",
         "a scatter-gather element is not covered by its lkey: the lkey is wrong, the region was "
@@ -86,23 +87,24 @@ constexpr std::array statuses{
                        "receiver not ready, retry exceeded",
                        "the peer had no receive posted in time: post receives at the peer before "
                        "its handshake, post more of them there, or raise the RNR retry count here"},
-    status_description{work_status::local_rdd_violation_error, local_programming,
-                       "local RDD violation error",
-                       "this status is of reliable datagrams, which verbspp does not support: see "
-                       "the vendor code"},
-    status_description{work_status::remote_invalid_rd_request, remote, "remote invalid RD request",
-                       "this status is of reliable datagrams, which verbspp does not support: see "
-                       "the vendor code"},
+    status_description{
+        work_status::local_rdd_violation_error, local_programming, "local RDD violation error",
+        "this status exists only for reliable datagrams, which verbspp does not support: see "
+        "the vendor code"},
+    status_description{
+        work_status::remote_invalid_rd_request, remote, "remote invalid RD request",
+        "this status exists only for reliable datagrams, which verbspp does not support: see "
+        "the vendor code"},
     status_description{work_status::remote_aborted, remote, "remote aborted",
                        "the peer aborted the operation"},
-    status_description{work_status::invalid_ee_context_number, local_programming,
-                       "invalid EE context number",
-                       "this status is of reliable datagrams, which verbspp does not support: see "
-                       "the vendor code"},
-    status_description{work_status::invalid_ee_context_state, local_programming,
-                       "invalid EE context state",
-                       "this status is of reliable datagrams, which verbspp does not support: see "
-                       "the vendor code"},
+    status_description{
+        work_status::invalid_ee_context_number, local_programming, "invalid EE context number",
+        "this status exists only for reliable datagrams, which verbspp does not support: see "
+        "the vendor code"},
+    status_description{
+        work_status::invalid_ee_context_state, local_programming, "invalid EE context state",
+        "this status exists only for reliable datagrams, which verbspp does not support: see "
+        "the vendor code"},
     status_description{work_status::fatal, fatal, "fatal error",
                        "the device or the queue pair failed permanently; see the kernel's log"},
     status_description{

@@ -384,7 +384,8 @@ TEST_CASE("a client cannot make a service read outside of a message") {
   CHECK(text_for(12, sent(to_write, 0, 1)) == "answered");
   CHECK(text_for(12, sent(to_write, 874, 1)) == "answered");
 
-  // The bytes before a write are not those of an earlier message.
+  // In the answer, the bytes that the service did not write are zeros, and not the remains of an
+  // earlier message.
   for (int i = 0; i < 100; ++i)
     static_cast<void>(ask(99, std::vector<std::byte>(900, std::byte{7})));
   for (int i = 0; i < 30; ++i) {

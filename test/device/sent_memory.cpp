@@ -153,7 +153,8 @@ TEST_CASE("memory is sent if it fits a message, and otherwise lent over a lane")
   CHECK(all.calls.statistics().sent_bytes == sent);
   CHECK(all.calls.statistics().lanes == 1);
 
-  // The answer of this method has any size, so it may need the whole message.
+  // The answer of this method can have any size, so it may need the whole message. Even small
+  // memory is therefore lent over a lane.
   own.resize(10);
   const received_bytes answer =
       must(all.calls.call<increment>(std::vector<std::byte>(992), own, patience));

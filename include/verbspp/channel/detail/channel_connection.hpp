@@ -175,7 +175,7 @@ class channel_connection {
   /// The descriptor; -1 if it cannot be created.
   [[nodiscard]] int loop_descriptor() noexcept;
   /// Reads the pending events, and requests an event for the next completion.
-  /// \errors `not_supported` if the channel only spins, or belongs to a hub; `resource_exhausted`
+  /// \errors as `channel::request_notification`, except for `not_connected`
   [[nodiscard]] result<void> ask_to_be_woken() noexcept;
   /// Wakes the event loop that sleeps on the descriptor, and the thread that sleeps on the eventfd
   /// of `ready_signal`. Any thread may call this.
