@@ -363,8 +363,11 @@ class run_of_ranks {
       all.push_back(told);
     require(all.size() == expected, "not every rank has sent a report");
     std::ranges::sort(all, {}, &report::rank);
+    std::string failures;
     for (const report& each : all)
-      require(each.has_passed != 0, "rank " + std::to_string(each.rank) + ": " + each.words.data());
+      if (each.has_passed == 0)
+        failures += "\nrank " + std::to_string(each.rank) + ": " + each.words.data();
+    require(failures.empty(), "these ranks have failed:" + failures);
     // Permits all ranks to exit at the same time, and waits until they have.
     let_go();
     for (const pid_t each : std::exchange(processes_, {})) {
