@@ -82,7 +82,8 @@ constexpr std::array statuses{
         work_status::retry_exceeded, timeout, "transport retry exceeded",
         "the peer did not respond: usually it no longer exists, is not connected to this queue "
         "pair, or is unreachable (address, GID type, MTU or PSN differ, or the path does not carry "
-        "packets of this MTU); the time is at least ACK timeout x (retry count + 1)"},
+        "packets of this MTU), or each attempt was lost; the time is at least ACK timeout x (retry "
+        "count + 1)"},
     status_description{work_status::receiver_not_ready_retry_exceeded, timeout,
                        "receiver not ready, retry exceeded",
                        "the peer had no receive posted in time: post receives at the peer before "
