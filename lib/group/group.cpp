@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbspp/group/group.hpp>
 
+#include <sched.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <new>
@@ -103,9 +105,13 @@ std::optional<transport_error> group::why_not_reached(const group_results& reach
 
 group_results group::connect(const peer_list& peers, const wait_limit& limit) noexcept {
   const auto count = static_cast<std::uint32_t>(peers.size());
-  if (is_any_due(peers))
-    return connector_->connect(*this, peers,
-                               detail::given(limit) != nullptr ? limit : wait_limit(usual_limit()));
+  if (is_any_due(peers)) {
+    const wait_limit until = detail::given(limit) != nullptr ? limit : wait_limit(usual_limit());
+    auto begun = connector_->begin(*this, peers, until);
+    if (!begun.has_value()) return begun.assume_error();
+    while (!connector_->advance(*this, begun.assume_value(), until)) sched_yield();
+    return begun.assume_value().take_results();
+  }
   detail::owned<peer_result[]> told(new (std::nothrow) peer_result[count]);
   if (!told) return no_memory(connecting);
   for (std::uint32_t place = 0; place < count; ++place)

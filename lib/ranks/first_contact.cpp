@@ -3,7 +3,6 @@
 
 #include "base/bytes.hpp"
 
-#include <sched.h>
 #include <sys/random.h>
 
 #include <algorithm>
@@ -182,9 +181,10 @@ std::optional<error> first_contact::failure_of(const contact& due, const wait_li
   return std::nullopt;
 }
 
-void first_contact::prepare(group& members, calls& those, const wait_limit& limit) noexcept {
-  for (std::size_t i = 0; i < those.results.size(); ++i) {
-    peer_result& each = those.results[i];
+void first_contact::prepare(group& members, connecting_peers& those,
+                            const wait_limit& limit) noexcept {
+  for (std::uint32_t i = 0; i < those.size; ++i) {
+    peer_result& each = those.results.get()[i];
     look_at_memory(members, each.peer);
     if (!is_due(members, each.peer)) continue;
     contact& with = contacts_.get()[each.peer];
@@ -192,17 +192,18 @@ void first_contact::prepare(group& members, calls& those, const wait_limit& limi
     ++with.call;
     const result<void> made = make(members, each.peer, limit);
     if (!made.has_value()) each.result = made.assume_error();
-    those.is_open[i] = made.has_value() && is_due(members, each.peer);
+    those.is_open.get()[i] = made.has_value() && is_due(members, each.peer);
   }
 }
 
-first_contact::what_is_left first_contact::call(group& members, calls& those,
+first_contact::what_is_left first_contact::call(group& members, connecting_peers& those,
                                                 const wait_limit& limit, bool is_late) noexcept {
   what_is_left left;
   bool has_places = true;
-  for (std::size_t i = 0; i < those.results.size(); ++i) {
-    if (!those.is_open[i]) continue;
-    peer_result& each = those.results[i];
+  for (std::uint32_t i = 0; i < those.size; ++i) {
+    bool& is_open = those.is_open.get()[i];
+    if (!is_open) continue;
+    peer_result& each = those.results.get()[i];
     const contact& with = contacts_.get()[each.peer];
     look_at_memory(members, each.peer);
     const bool is_still_due = is_due(members, each.peer);
@@ -210,8 +211,8 @@ first_contact::what_is_left first_contact::call(group& members, calls& those,
       if (const auto failed = failure_of(with, limit, is_late)) each.result = *failed;
     }
     const bool waits_for_this_end = !with.is_other_ready && members[each.peer].is_connected();
-    those.is_open[i] = is_still_due ? each.result.has_value() : waits_for_this_end;
-    if (!those.is_open[i]) continue;
+    is_open = is_still_due ? each.result.has_value() : waits_for_this_end;
+    if (!is_open) continue;
     left.is_any_due = left.is_any_due || is_still_due;
     left.is_any_open = true;
     // If no send buffer is free, the next call of this function continues with the rest of the
@@ -220,43 +221,48 @@ first_contact::what_is_left first_contact::call(group& members, calls& those,
     has_places = say(members, each.peer, true);
     if (has_places) those.said = i + 1;
   }
-  if (has_places) those.said = those.results.size();
+  if (has_places) those.said = those.size;
   return left;
 }
 
-group_results first_contact::connect(group& members, const peer_list& peers,
-                                     const wait_limit& limit) noexcept {
-  const auto count = static_cast<std::uint32_t>(peers.size());
-  owned<peer_result[]> all(new (std::nothrow) peer_result[count]);
-  const owned<bool[]> is_open(new (std::nothrow) bool[count]());
-  if (!all || !is_open) return error::from_errno(ENOMEM, calling);
-  for (std::uint32_t i = 0; i < count; ++i) all.get()[i] = {peers.begin()[i], no_news()};
-  calls those{.results = {all.get(), count}, .is_open = {is_open.get(), count}, .said = count};
+result<connecting_peers> first_contact::begin(group& members, const peer_list& peers,
+                                              const wait_limit& limit) noexcept {
+  connecting_peers those;
+  those.size = those.said = static_cast<std::uint32_t>(peers.size());
+  those.results = owned<peer_result[]>(new (std::nothrow) peer_result[those.size]);
+  those.is_open = owned<bool[]>(new (std::nothrow) bool[those.size]());
+  if (!those.results || !those.is_open) return error::from_errno(ENOMEM, calling);
+  for (std::uint32_t i = 0; i < those.size; ++i)
+    those.results.get()[i] = {peers.begin()[i], no_news()};
+  those.pause = first_pause;
   prepare(members, those, limit);
-  auto pause = std::chrono::nanoseconds(first_pause);
-  std::optional<clock::time_point> ready;
-  for (clock::time_point next{};;) {
-    serve(members);
-    const clock::time_point now = clock::now();
-    if (those.said == count && now >= next) {
-      those.said = 0;
-      next = now + pause;
-      pause = std::min<std::chrono::nanoseconds>(2 * pause, longest_pause);
-    }
-    const bool is_late = limit.has_passed();
-    const what_is_left left = call(members, those, limit, is_late);
-    if (!left.is_any_due && !ready) {
-      // At this end, each peer is now connected or has failed. The connected peers are notified at
-      // once, and then often, since this end waits for them only for a short time.
-      ready = next = now;
-      pause = first_pause;
-    }
-    if (!left.is_any_open || is_late || (!left.is_any_due && now - *ready > time_for_others)) break;
-    sched_yield();
+  return those;
+}
+
+bool first_contact::advance(group& members, connecting_peers& those,
+                            const wait_limit& limit) noexcept {
+  serve(members);
+  const clock::time_point now = clock::now();
+  if (those.said == those.size && now >= those.next) {
+    those.said = 0;
+    those.next = now + those.pause;
+    those.pause = std::min<std::chrono::nanoseconds>(2 * those.pause, longest_pause);
   }
-  for (peer_result& each : those.results)
+  const bool is_late = limit.has_passed();
+  const what_is_left left = call(members, those, limit, is_late);
+  if (!left.is_any_due && !those.ready) {
+    // At this end, each peer is now connected or has failed. The connected peers are notified at
+    // once, and then often, since this end waits for them only for a short time.
+    those.ready = those.next = now;
+    those.pause = first_pause;
+  }
+  if (left.is_any_open && !is_late && (left.is_any_due || now - *those.ready <= time_for_others))
+    return false;
+  for (std::uint32_t i = 0; i < those.size; ++i) {
+    peer_result& each = those.results.get()[i];
     if (each.result.has_value()) each.result = members.state_of(each.peer);
-  return {std::move(all), count};
+  }
+  return true;
 }
 
 void first_contact::serve(group& members) noexcept {

@@ -92,8 +92,10 @@ class [[gnu::visibility("hidden")]] first_contact final : public member_connecto
     const progress stage = contacts_.get()[peer].stage;
     return stage == progress::none ? is_vacant(members, peer) : stage < progress::ready;
   }
-  [[nodiscard]] group_results connect(group& members, const peer_list& peers,
-                                      const wait_limit& limit) noexcept override;
+  [[nodiscard]] result<connecting_peers> begin(group& members, const peer_list& peers,
+                                               const wait_limit& limit) noexcept override;
+  [[nodiscard]] bool advance(group& members, connecting_peers& those,
+                             const wait_limit& limit) noexcept override;
   void serve(group& members) noexcept override;
 
   /// True if, as far as this end knows, neither end has begun to connect the two ranks.
@@ -137,23 +139,17 @@ class [[gnu::visibility("hidden")]] first_contact final : public member_connecto
     std::optional<address_handle> way{};
   };
 
-  /// The peers of one call of `connect`, and the progress of that call.
-  struct calls {
-    std::span<peer_result> results;
-    std::span<bool> is_open;  ///< true for peers that are still called
-    /// The number of peers that have been processed in this round of calls.
-    std::size_t said;
-  };
   struct what_is_left {
     bool is_any_due = false;
     bool is_any_open = false;
   };
   /// Gets ready to call those peers that are to be connected: numbers the calls, and creates the
   /// channels that are missing. Sends nothing.
-  void prepare(group& members, calls& those, const wait_limit& limit) noexcept;
+  void prepare(group& members, connecting_peers& those, const wait_limit& limit) noexcept;
   /// Calls the remaining peers in this round: those that are to be connected, and those that have
   /// not reported yet that they are ready.
-  what_is_left call(group& members, calls& those, const wait_limit& limit, bool is_late) noexcept;
+  what_is_left call(group& members, connecting_peers& those, const wait_limit& limit,
+                    bool is_late) noexcept;
   /// The reason to stop waiting for a peer that is to be connected; empty if there is none.
   [[nodiscard]] std::optional<error> failure_of(const contact& due, const wait_limit& limit,
                                                 bool is_late) const noexcept;

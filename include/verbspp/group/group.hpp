@@ -215,6 +215,9 @@ class group : public group_operations<group> {
     connector_ = &by;
     size_ = size;
   }
+  /// Used by the library only: the object that connects peers at their first use; null if the
+  /// program connects all members.
+  [[nodiscard]] detail::member_connector* connector() const noexcept { return connector_; }
   /// Used by the library only: true if this peer still has to be connected.
   [[nodiscard]] bool is_due(std::uint32_t peer) const noexcept {
     return connector_ != nullptr && connector_->is_due(*this, peer);

@@ -1,17 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <verbspp/base/detail/chrono.hpp>
+#include <verbspp/base/detail/owned.hpp>
+#include <verbspp/base/result.hpp>
 #include <verbspp/base/wait_limit.hpp>
 #include <verbspp/group/group_results.hpp>
 #include <verbspp/group/peer_list.hpp>
 
 #include <cstdint>
+#include <optional>
+#include <utility>
 
 namespace verbspp {
 class group;
 }
 
 namespace verbspp::detail {
+
+/// The progress of connecting several peers.
+struct connecting_peers {
+  using time_point = wait_limit::time_point;
+
+  owned<peer_result[]> results{};  ///< the results so far, in the order of the list of peers
+  owned<bool[]> is_open{};         ///< true for peers that are still called
+  std::uint32_t size = 0;
+  std::uint32_t said = 0;  ///< the number of peers that have been processed in this round of calls
+  std::chrono::nanoseconds pause{};  ///< the time between the next two rounds
+  time_point next{};                 ///< the time of the next round
+  /// The time when each peer was connected at this end, or had failed.
+  std::optional<time_point> ready{};
+
+  [[nodiscard]] group_results take_results() noexcept { return {std::move(results), size}; }
+};
 
 /// Connects the members of a group at their first use. A world implements this, because it has the
 /// addresses of its members.
@@ -26,11 +47,16 @@ class member_connector {
   /// True if this peer still has to be connected. False for numbers outside the world, and for
   /// numbers to which the program has assigned a channel of its own.
   [[nodiscard]] virtual bool is_due(const group& members, std::uint32_t peer) const noexcept = 0;
-  /// Connects those of the listed peers that still have to be connected, and puts their channels
-  /// into the group.
-  /// \returns the result for each of the listed peers
-  [[nodiscard]] virtual group_results connect(group& members, const peer_list& peers,
-                                              const wait_limit& limit) noexcept = 0;
+  /// Begins to connect those of the listed peers that still have to be connected. This may read
+  /// their addresses, which takes until the limit at most.
+  /// \errors `resource_exhausted`
+  [[nodiscard]] virtual result<connecting_peers> begin(group& members, const peer_list& peers,
+                                                       const wait_limit& limit) noexcept = 0;
+  /// Continues to connect the peers, without waiting for them, and puts their channels into the
+  /// group.
+  /// \returns true when `those` has the result for each of the listed peers
+  [[nodiscard]] virtual bool advance(group& members, connecting_peers& those,
+                                     const wait_limit& limit) noexcept = 0;
   /// Responds to connection requests that have arrived from peers. Does not wait for requests, but
   /// may wait up to 200 ms for the data of a new peer.
   virtual void serve(group& members) noexcept = 0;
