@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #pragma GCC visibility push(hidden)
 
@@ -17,34 +18,57 @@ namespace verbspp::detail {
   return ranks <= 64 ? barrier_kind::dissemination : barrier_kind::binary_tree;
 }
 
-/// Performs the part of `rank` in a barrier of this kind: calls `signal` and `await` with the
-/// numbers of the other ranks, in the order in which `rank` signals and awaits them.
-/// \pre the kind is not `by_size`, and the rank is in the list
-template <class Signal, class Await>
-void run_barrier(barrier_kind kind, const peer_list& ranks, std::uint32_t rank, Signal signal,
-                 Await await) noexcept {
-  const auto count = static_cast<std::uint32_t>(ranks.size());
-  const std::uint32_t* const all = ranks.begin();
-  const auto own = static_cast<std::uint32_t>(std::find(all, all + count, rank) - all);
-  if (kind == barrier_kind::dissemination) {
-    for (std::uint64_t distance = 1; distance < count; distance *= 2) {
-      signal(all[(own + distance) % count]);
-      await(all[(own + count - distance) % count]);
-    }
-    return;
+/// One action of a rank in a barrier: the rank signals another rank, or waits for its signal.
+struct barrier_act {
+  bool signals;
+  std::uint32_t with;
+};
+
+/// The actions of `rank` in a barrier of this kind, in their order. \pre the kind is not `by_size`,
+/// and the rank is in the list
+class barrier_acts {
+ public:
+  /// \param ranks must stay valid as long as this object exists
+  barrier_acts(barrier_kind kind, const peer_list& ranks, std::uint32_t rank) noexcept
+      : all_(ranks.begin()), count_(static_cast<std::uint32_t>(ranks.size())), kind_(kind) {
+    own_ = static_cast<std::uint32_t>(std::find(all_, all_ + count_, rank) - all_);
   }
-  // A centralized barrier is a tree with one level.
-  const bool is_star = kind == barrier_kind::centralized;
-  const std::uint64_t first = is_star ? (own == 0 ? 1 : count) : 2 * std::uint64_t{own} + 1;
-  const std::uint64_t end = std::min<std::uint64_t>(is_star ? count : first + 2, count);
-  for (std::uint64_t child = first; child < end; ++child) await(all[child]);
-  if (own != 0) {
-    const std::uint32_t parent = all[is_star ? 0 : (own - 1) / 2];
-    signal(parent);
-    await(parent);
+
+  /// Returns the next action; nothing after the last one.
+  [[nodiscard]] std::optional<barrier_act> next() noexcept {
+    return kind_ == barrier_kind::dissemination ? next_of_dissemination() : next_of_tree();
   }
-  for (std::uint64_t child = first; child < end; ++child) signal(all[child]);
-}
+
+ private:
+  [[nodiscard]] std::optional<barrier_act> next_of_dissemination() noexcept {
+    const std::uint64_t distance = std::uint64_t{1} << (number_ / 2);
+    if (distance >= count_) return std::nullopt;
+    const bool signals = number_++ % 2 == 0;
+    return barrier_act{signals, all_[(own_ + (signals ? distance : count_ - distance)) % count_]};
+  }
+  /// Awaits the children, signals and awaits the parent, and signals the children.
+  [[nodiscard]] std::optional<barrier_act> next_of_tree() noexcept {
+    // A centralized barrier is a tree with one level.
+    const bool is_star = kind_ == barrier_kind::centralized;
+    const std::uint64_t first = is_star ? (own_ == 0 ? 1 : count_) : 2 * std::uint64_t{own_} + 1;
+    const std::uint64_t end = std::min<std::uint64_t>(is_star ? count_ : first + 2, count_);
+    const std::uint64_t children = end > first ? end - first : 0;
+    const std::uint64_t with_parent = own_ != 0 ? 2 : 0;
+    const std::uint64_t number = number_++;
+    if (number < children) return barrier_act{false, all_[first + number]};
+    if (number < children + with_parent)
+      return barrier_act{number == children, all_[is_star ? 0 : (own_ - 1) / 2]};
+    if (number < 2 * children + with_parent)
+      return barrier_act{true, all_[first + number - children - with_parent]};
+    return std::nullopt;
+  }
+
+  const std::uint32_t* all_;
+  std::uint32_t count_;
+  std::uint32_t own_ = 0;  ///< the rank's place in the list
+  barrier_kind kind_;
+  std::uint64_t number_ = 0;  ///< the number of actions so far
+};
 
 }  // namespace verbspp::detail
 

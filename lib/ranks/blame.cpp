@@ -10,7 +10,6 @@
 #include <cerrno>
 #include <chrono>
 #include <new>
-#include <thread>
 #include <utility>
 
 namespace verbspp::detail {
@@ -38,17 +37,17 @@ signals::blame::blame(signals& of, group& peers, const peer_list& ranks, std::ui
       limits_(limits),
       failed_(std::move(failed)),
       is_over_(limits.waiting().has_passed()) {
-  find();
+  begin();
 }
 
 peer_result& signals::blame::result_of(std::uint32_t rank) noexcept {
   return *std::ranges::find(told_, rank, &peer_result::peer);
 }
 
-void signals::blame::find() noexcept {
+void signals::blame::begin() noexcept {
   if (!failed_.with) {
     own_cause_ = failed_.cause;
-    return of_.tell_own(peers_, ranks_, failed_.cause.kind(), limits_);
+    return tell_own(failed_.cause.kind());
   }
   if (is_lost(*failed_.with)) failed_.how = certainty::lost;
   all_ = owned<peer_result[]>(new (std::nothrow) peer_result[ranks_.size()]);
@@ -62,7 +61,23 @@ void signals::blame::find() noexcept {
     each = {*next++, no_failure()};
     if (const auto trouble = trouble_with(each.peer)) each.result = *trouble;
   }
-  const bool has_asked_all = (is_over_ || failed_.how != certainty::lost) && ask();
+  asks_ = is_over_ || failed_.how != certainty::lost;
+  if (asks_)
+    ask();
+  else
+    conclude(false);
+}
+
+bool signals::blame::advance() noexcept {
+  if (asks_) {
+    if (!has_answers()) return false;
+    asks_ = false;
+    conclude(has_all_answers_);
+  }
+  return has_told();
+}
+
+void signals::blame::conclude(bool has_asked_all) noexcept {
   // The failed rank has reported that it lost the connection to this rank. If another rank has an
   // error as well, that error is taken as the cause.
   if (failed_.is_itself_lost)
@@ -78,22 +93,41 @@ void signals::blame::find() noexcept {
       guess();
   // A guess is reported to the others only if each rank that was to be asked has answered or has an
   // error, because a rank without an answer may be the culprit.
-  if (!own_cause_ && (!is_guess || has_asked_all)) of_.tell(peers_, ranks_, reason(), limits_);
+  if (!own_cause_ && (!is_guess || has_asked_all)) tell(reason());
+}
+
+void signals::blame::tell(const farewell& why) noexcept {
+  farewells_ = of_.post_farewells(peers_, ranks_, why);
+  begun_at_ = std::chrono::steady_clock::now();
+}
+
+bool signals::blame::has_told() noexcept {
+  const std::span<kept_pending> left(of_.unwaited_.get(), farewells_);
+  const auto is_on_its_way = [](kept_pending& each) {
+    if (each.has_request() && each.poll()) each = kept_pending();
+    return each.has_request();
+  };
+  if (std::ranges::count_if(left, is_on_its_way) != 0 &&
+      std::chrono::steady_clock::now() < limits_.news_until(begun_at_))
+    return false;
+  for (kept_pending& each : left) each = kept_pending();
+  farewells_ = 0;
+  return true;
 }
 
 void signals::blame::tell_without_results(const error& lacking) noexcept {
   // If this rank only waited for another one, the cause is taken from that rank's farewell. Without
   // a farewell, this rank reports only that it lacks memory.
   if (failed_.how != certainty::waited_for)
-    of_.tell(peers_, ranks_, reason_of_waiting(), limits_);
+    tell(reason_of_waiting());
   else if (const auto why = of_.farewell_of(*failed_.with, ranks_))
-    of_.tell(peers_, ranks_, *why, limits_);
+    tell(*why);
   else
-    of_.tell_own(peers_, ranks_, lacking.kind(), limits_);
+    tell_own(lacking.kind());
 }
 
-std::size_t signals::blame::post_questions(bool& has_all) noexcept {
-  std::size_t open = 0;
+void signals::blame::ask() noexcept {
+  begun_at_ = std::chrono::steady_clock::now();
   for (std::size_t i = 0; i < told_.size(); ++i) {
     const std::uint32_t rank = told_[i].peer;
     const place* const theirs = of_.place_at(peers_, rank);
@@ -107,48 +141,42 @@ std::size_t signals::blame::post_questions(bool& has_all) noexcept {
     if (!into.has_value() || !from.has_value()) continue;
     // If the read is queued behind other requests, a late answer does not prove that the other
     // rank's device has failed.
-    peers_[rank].poll();
-    of_.other(rank).is_behind_work =
-        channel_access::core_of(peers_[rank]).sends().outstanding() != 0;
+    channel_core& core = channel_access::core_of(peers_[rank]);
+    if (peers_[rank].is_connected()) core.collect();
+    of_.other(rank).is_behind_work = core.sends().outstanding() != 0;
     kept_pending& asked = of_.unwaited_.get()[i];
     asked = post_unwaited(
         peers_[rank],
         read_operation{.elements = into.assume_value(), .remote = from.assume_value()},
         of_.memory_->keep());
     if (asked.has_request())
-      ++open;
+      ++open_;
     else
-      has_all = false;
+      has_all_answers_ = false;
   }
-  return open;
 }
 
-bool signals::blame::ask() noexcept {
-  const wait_limit until = limits_.answers_until(std::chrono::steady_clock::now());
-  bool has_all = true;
-  std::size_t open = post_questions(has_all);
-  for (bool is_late = false; open != 0; is_late = until.has_passed()) {
-    for (std::size_t i = 0; i < told_.size(); ++i) {
-      kept_pending& asked = of_.unwaited_.get()[i];
-      if (!asked.has_request()) continue;
-      const auto answered = asked.poll();
-      if (!answered && !is_late) continue;
-      if (answered)
-        told_[i].result = check_answer(told_[i].peer, *answered);
-      else if (!of_.other(told_[i].peer).is_behind_work)
-        told_[i].result = missing(
-            failed_.cause,
-            "no answer from that rank's device in time: check the device, and the network to it");
-      else
-        has_all = false;
-      asked = kept_pending();
-      --open;
-    }
-    if (open == 0) break;
-    peers_.serve();
-    std::this_thread::sleep_for(time_between_polls);
+bool signals::blame::has_answers() noexcept {
+  const bool is_late = std::chrono::steady_clock::now() >= limits_.answers_until(begun_at_);
+  for (std::size_t i = 0; open_ != 0 && i < told_.size(); ++i) {
+    kept_pending& asked = of_.unwaited_.get()[i];
+    if (!asked.has_request()) continue;
+    const auto answered = asked.poll();
+    if (!answered && !is_late) continue;
+    if (answered)
+      told_[i].result = check_answer(told_[i].peer, *answered);
+    else if (!of_.other(told_[i].peer).is_behind_work)
+      told_[i].result = missing(
+          failed_.cause,
+          "no answer from that rank's device in time: check the device, and the network to it");
+    else
+      has_all_answers_ = false;
+    asked = kept_pending();
+    --open_;
   }
-  return has_all;
+  if (open_ == 0) return true;
+  peers_.serve();
+  return false;
 }
 
 transport_result<completed_work> signals::blame::check_answer(

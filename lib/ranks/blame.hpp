@@ -21,9 +21,13 @@ namespace verbspp::detail {
 /// Determines which ranks are to blame for a failed step, and notifies the others.
 class [[gnu::visibility("hidden")]] signals::blame {
  public:
+  /// \param ranks must stay valid as long as this object exists
   blame(signals& of, group& peers, const peer_list& ranks, std::uint16_t tag,
         const step_limits& limits, failed_step failed) noexcept;
 
+  /// Proceeds as far as possible without waiting for the other ranks. \returns true when the blame
+  /// is determined, and the others were notified
+  [[nodiscard]] bool advance() noexcept;
   /// Returns the result for each rank, or the error that prevented this rank from doing its part. A
   /// rank whose connection has broken since the failure gets an error as well, unless it had
   /// written a farewell. If a connection has broken in this way, no other rank is blamed by a
@@ -31,18 +35,27 @@ class [[gnu::visibility("hidden")]] signals::blame {
   [[nodiscard]] group_results results() && noexcept;
 
  private:
-  void find() noexcept;
+  void begin() noexcept;
+  /// Determines the blame after `ask`, and notifies the other ranks.
+  void conclude(bool has_asked_all) noexcept;
+  void tell(const farewell& why) noexcept;
+  /// Notifies the other ranks that this rank cannot do its part.
+  void tell_own(error_kind kind) noexcept {
+    tell({.culprit = of_.rank_, .kind = kind, .is_lost = false, .has_refused = true});
+  }
+  /// True if the devices of the other ranks have acknowledged the farewells, or did not do so in
+  /// time.
+  [[nodiscard]] bool has_told() noexcept;
   /// Writes the cause to the other ranks, as far as it is known. Used if this rank lacks the memory
   /// to ask them.
   void tell_without_results(const error& lacking) noexcept;
-  /// Reads, from every connected rank that has no error yet, the number of steps that it has joined
-  /// with this rank. If the limit for waiting has expired, ranks that have not arrived get an
-  /// error. Does not wait for late answers, whose memory is kept until they arrive. \returns true
-  /// if each of these ranks has answered, or has an error
-  bool ask() noexcept;
-  /// Posts the read requests. Sets `has_all` to false if one of them could not be posted. \returns
-  /// the number of ranks that are being asked
-  std::size_t post_questions(bool& has_all) noexcept;
+  /// Posts requests that read, from every connected rank that has no error yet, the number of steps
+  /// that it has joined with this rank.
+  void ask() noexcept;
+  /// Takes the answers that have arrived. If the limit for waiting has expired, ranks that have not
+  /// arrived get an error. Does not wait for late answers, whose memory is kept until they arrive.
+  /// \returns true if no more answers are expected
+  [[nodiscard]] bool has_answers() noexcept;
   [[nodiscard]] transport_result<completed_work> check_answer(
       std::uint32_t rank, const transport_result<completed_work>& answered) const noexcept;
   /// Returns the error that is already known for `rank`, so that it need not be asked; empty if
@@ -75,6 +88,11 @@ class [[gnu::visibility("hidden")]] signals::blame {
   const step_limits& limits_;
   failed_step failed_;
   bool is_over_;  ///< the limit of the wait has passed
+  bool asks_ = false;
+  bool has_all_answers_ = true;         ///< each rank that was asked has answered, or has an error
+  std::size_t open_ = 0;                ///< the number of ranks that have not answered yet
+  std::size_t farewells_ = 0;           ///< the number of farewells in `of_.unwaited_`
+  step_limits::time_point begun_at_{};  ///< the time when this rank began to ask, or to notify
   owned<peer_result[]> all_{};
   std::span<peer_result> told_{};
   std::optional<error> own_cause_{};        ///< the cause if this rank could not do its part

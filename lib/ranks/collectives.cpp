@@ -59,7 +59,7 @@ void hand_down(Step& now, const tree& around, std::span<std::byte> value, std::b
 }  // namespace
 
 std::optional<error> signals::objection(std::uint32_t root) const noexcept {
-  if (root < size_) return std::nullopt;
+  if (root < size_) return objection();
   return error::above_limit(collective_step, "root", root, size_ - 1,
                             "the root has to be a rank of the world");
 }
@@ -71,7 +71,7 @@ group_results signals::broadcast(group& peers, std::span<std::byte> value, std::
   const auto run = [&](step& now) noexcept {
     if (around.has_parent()) now.expect(around.parent());
     for (std::uint32_t i = 0; i < around.children(); ++i) now.promise(around.child(i));
-    now.begin();
+    now.wait_to_begin();
     hand_down(now, around, value, data(), layout_.own_value(0));
   };
   return run_step(peers, everybody(), tag_of(kind_of_step::broadcast, value.size(), root), limit,
@@ -85,14 +85,14 @@ group_results signals::gather(group& peers, std::span<const std::byte> mine,
   const auto run = [&](step& now) noexcept {
     if (rank_ != root) {
       now.promise(root);
-      now.begin();
+      now.wait_to_begin();
       std::ranges::copy(mine, data() + layout_.own_value(0));
       now.give(root, layout_.own_value(0), mine.size());
       return;
     }
     for (std::uint32_t rank = 0; rank < size_; ++rank)
       if (rank != root) now.expect(rank);
-    now.begin();
+    now.wait_to_begin();
     for (std::uint32_t rank = 0; rank < size_; ++rank) {
       if (rank == root) {
         std::ranges::copy(mine, all.data() + rank * mine.size());
@@ -106,6 +106,7 @@ group_results signals::gather(group& peers, std::span<const std::byte> mine,
 
 group_results signals::all_gather(group& peers, std::span<const std::byte> mine,
                                   std::span<std::byte> all, const wait_limit& limit) noexcept {
+  if (const auto objects = objection()) return *objects;
   // In each round, each rank sends the values that it has so far to one other rank, except for
   // those that the other rank already has. The distance to the other rank doubles with each round.
   const std::size_t size = mine.size();
@@ -121,7 +122,7 @@ group_results signals::all_gather(group& peers, std::span<const std::byte> mine,
       now.expect(from(distance));
       now.promise(to(distance));
     }
-    now.begin();
+    now.wait_to_begin();
     std::ranges::copy(mine, data() + values + rank_ * size);
     for (std::uint64_t distance = 1; distance < size_; distance *= 2) {
       if (!now.has_room(to(distance))) return;
@@ -141,6 +142,7 @@ group_results signals::all_gather(group& peers, std::span<const std::byte> mine,
 
 group_results signals::all_reduce(group& peers, std::span<std::byte> value, combining combine,
                                   void* context, const wait_limit& limit) {
+  if (const auto objects = objection()) return *objects;
   const tree around(rank_, 0, size_);
   const auto run = [&](step& now) {
     for (std::uint32_t i = 0; i < around.children(); ++i) {
@@ -151,7 +153,7 @@ group_results signals::all_reduce(group& peers, std::span<std::byte> value, comb
       now.promise(around.parent());
       now.expect(around.parent());
     }
-    now.begin();
+    now.wait_to_begin();
     for (std::uint32_t i = 0; i < around.children(); ++i) {
       std::array<std::byte, largest_value> theirs;
       if (!now.take_into(around.child(i), std::span(theirs).first(value.size()))) return;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ranks/barrier_pattern.hpp"
-#include "ranks/step.hpp"
+#include "ranks/barrier_run.hpp"
 #include <verbspp/base/detail/words.hpp>
 #include <verbspp/channel/detail/channel_access.hpp>
 #include <verbspp/channel/detail/channel_core.hpp>
@@ -17,6 +16,16 @@
 #include <utility>
 
 namespace verbspp::detail {
+
+namespace {
+
+[[nodiscard]] std::uint16_t tag_of_barrier(barrier_kind kind, const peer_list& ranks) noexcept {
+  std::uint64_t listed = ranks.size();
+  for (const std::uint32_t rank : ranks) listed = mixed(listed, rank);
+  return detail::tag_of({static_cast<std::uint64_t>(kind), listed});
+}
+
+}  // namespace
 
 group_results results_of(const group_error& failed) noexcept {
   if (!failed.peer()) return static_cast<error>(failed);
@@ -46,8 +55,15 @@ result<void> signals::open(const protection_domain& domain, std::uint32_t rank, 
   return success();
 }
 
+std::optional<error> signals::objection() const noexcept {
+  if (!is_in_step_) return std::nullopt;
+  return error(error_kind::busy, collective_step,
+               "another step of this world is in progress: finish it first");
+}
+
 std::optional<error> signals::objection(const peer_list& ranks) noexcept {
-  std::optional<error> found;
+  std::optional<error> found = objection();
+  if (found) return found;
   const auto check = [&](std::uint32_t rank) -> std::optional<error> {
     if (rank >= size_)
       return error::above_limit(collective_step, "rank", rank, size_ - 1,
@@ -80,34 +96,49 @@ void signals::agree(std::uint32_t rank, const signal_counts::encoded& theirs) no
   show(data() + layout_.at(signal_word::taken_by, rank), with.given);
 }
 
-void signals::leave_out_barrier(group& peers, const peer_list& ranks, barrier_kind kind,
-                                const error& cause, const wait_limit& limit) noexcept {
-  if (objection(ranks)) return;
-  for (const std::uint32_t rank : ranks) ++other(rank).counts.joined;
-  run_barrier(
-      kind_for(kind, ranks.size()), ranks, rank_,
-      [&](std::uint32_t to) noexcept { ++other(to).counts.signaled; },
-      [&](std::uint32_t from) noexcept { ++other(from).counts.awaited; });
-  tell_own(peers, ranks, cause.kind(), step_limits(limit));
+group_results signals::barrier(group& peers, const peer_list& ranks, barrier_kind kind,
+                               const wait_limit& limit,
+                               const std::optional<error>& left_out) noexcept {
+  if (const auto objects = objection(ranks)) return *objects;
+  barrier_run now(*this, peers, ranks, kind, limit, blocks::yes, left_out);
+  return now.run();
 }
 
-group_results signals::barrier(group& peers, const peer_list& ranks, barrier_kind kind,
-                               const wait_limit& limit) noexcept {
-  if (const auto objects = objection(ranks)) return *objects;
-  kind = kind_for(kind, ranks.size());
-  std::uint64_t listed = ranks.size();
-  for (const std::uint32_t rank : ranks) listed = mixed(listed, rank);
-  const std::uint16_t tag = tag_of({static_cast<std::uint64_t>(kind), listed});
+signals::barrier_run::barrier_run(signals& of, group& peers, const peer_list& ranks,
+                                  barrier_kind kind, const wait_limit& limit, blocks may_block,
+                                  const std::optional<error>& left_out) noexcept
+    : step_(of, peers, ranks, tag_of_barrier(kind_for(kind, ranks.size()), ranks), limit, may_block,
+            left_out),
+      acts_(kind_for(kind, ranks.size()), ranks, of.rank_) {
+  barrier_acts all = acts_;
+  for (auto next = all.next(); next; next = all.next()) step_.note(next->with);
+  act_ = acts_.next();
+}
+
+bool signals::barrier_run::has_acted(bool checks) noexcept {
+  if (!step_.begin(checks)) return false;
   // All signals are counted, even if the step has already failed, because the other ranks count
   // them as well.
-  return run_step(peers, ranks, tag, limit, [&](step& now) noexcept {
-    const auto note = [&](std::uint32_t rank) noexcept { now.note(rank); };
-    run_barrier(kind, ranks, rank_, note, note);
-    now.begin();
-    run_barrier(
-        kind, ranks, rank_, [&](std::uint32_t to) noexcept { now.signal(to); },
-        [&](std::uint32_t from) noexcept { now.await(from); });
-  });
+  for (; act_; act_ = acts_.next()) {
+    const bool is_done = act_->signals ? step_.signal(act_->with, checks)  //
+                                       : step_.await(act_->with, checks);
+    if (!is_done) return false;
+  }
+  return true;
+}
+
+group_results signals::barrier_run::run() noexcept {
+  step_.drive([this](bool checks) noexcept { return has_acted(checks); });
+  step_.finish();
+  return std::move(step_).results();
+}
+
+void signals::barrier_run::abort() noexcept {
+  step_.abort();
+  // A failed step does not wait, so this only counts.
+  while (!has_acted(true)) {
+  }
+  step_.finish();
 }
 
 signals::ends signals::ends_of(const channel& of) noexcept {
@@ -165,8 +196,8 @@ kept_pending signals::write_unwaited(const channel& with, const place& theirs, s
       memory_->keep());
 }
 
-void signals::tell(group& peers, const peer_list& ranks, const farewell& why,
-                   const step_limits& limits) noexcept {
+std::size_t signals::post_farewells(group& peers, const peer_list& ranks,
+                                    const farewell& why) noexcept {
   std::size_t open = 0;
   for (const std::uint32_t rank : ranks) {
     const place* const theirs = place_at(peers, rank);
@@ -181,15 +212,7 @@ void signals::tell(group& peers, const peer_list& ranks, const farewell& why,
                        layout_.farewell_from(rank_, joined), why.encode(joined));
     if (unwaited_.get()[open].has_request()) ++open;
   }
-  const std::span<kept_pending> left(unwaited_.get(), open);
-  const auto is_on_its_way = [](kept_pending& each) {
-    if (each.has_request() && each.poll()) each = kept_pending();
-    return each.has_request();
-  };
-  for (const wait_limit until = limits.news_until(std::chrono::steady_clock::now());
-       std::ranges::count_if(left, is_on_its_way) != 0 && !until.has_passed();)
-    std::this_thread::sleep_for(time_between_polls);
-  for (kept_pending& each : left) each = kept_pending();
+  return open;
 }
 
 }  // namespace verbspp::detail

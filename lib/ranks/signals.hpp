@@ -70,12 +70,20 @@ class [[gnu::visibility("hidden")]] signals {
   /// Makes both ends continue from the same counts. \pre nothing is in flight between the two ranks
   void agree(std::uint32_t rank, const signal_counts::encoded& theirs) noexcept;
 
+  /// Whether the caller of a step waits until its end, so that functions of the step may block.
+  enum class blocks : bool { no, yes };
+  class barrier_run;
+
+  /// The reason why this rank cannot begin a step with these ranks; empty if there is none.
+  [[nodiscard]] std::optional<error> objection(const peer_list& ranks) noexcept;
+  /// The reason why this rank cannot begin any step now; empty if there is none.
+  [[nodiscard]] std::optional<error> objection() const noexcept;
+
+  /// Performs a barrier. If there is a cause `left_out`, this rank only counts the signals of the
+  /// barrier, and notifies the other ranks of the cause.
   [[nodiscard]] group_results barrier(group& peers, const peer_list& ranks, barrier_kind kind,
-                                      const wait_limit& limit) noexcept;
-  /// Counts the signals of a barrier that this rank does not take part in, and notifies the other
-  /// ranks of the cause.
-  void leave_out_barrier(group& peers, const peer_list& ranks, barrier_kind kind,
-                         const error& cause, const wait_limit& limit) noexcept;
+                                      const wait_limit& limit,
+                                      const std::optional<error>& left_out = {}) noexcept;
   [[nodiscard]] group_results broadcast(group& peers, std::span<std::byte> value,
                                         std::uint32_t root, const wait_limit& limit) noexcept;
   /// Only the root uses `all`.
@@ -132,30 +140,24 @@ class [[gnu::visibility("hidden")]] signals {
   };
   [[nodiscard]] other_rank& other(std::uint32_t rank) const noexcept { return others_.get()[rank]; }
 
-  [[nodiscard]] std::optional<error> objection(const peer_list& ranks) noexcept;
   [[nodiscard]] std::optional<error> objection(std::uint32_t root) const noexcept;
   [[nodiscard]] peer_list everybody() const noexcept {
     return std::span<const std::uint32_t>(everybody_.get(), size_);
   }
   /// Counts, for each of these ranks, that this rank has joined a step with it.
   void join(const peer_list& ranks, std::uint16_t tag) noexcept;
-  /// Creates a step, and calls `function` with it in a scope of the group.
+  /// Creates a step, calls `function` with it, and ends it.
   template <class Function>
   [[nodiscard]] group_results run_step(group& peers, const peer_list& ranks, std::uint16_t tag,
                                        const wait_limit& limit, Function function);
-  void tell(group& peers, const peer_list& ranks, const farewell& why,
-            const step_limits& limits) noexcept;
   /// Writes a value to a word of that rank, from a word of this rank. \returns a handle that refers
   /// to no request if the request could not be posted
   [[nodiscard]] kept_pending write_unwaited(const channel& with, const place& theirs,
                                             std::size_t from, std::size_t into,
                                             std::uint64_t value) noexcept;
-  /// Notifies the other ranks that this rank cannot do its part.
-  void tell_own(group& peers, const peer_list& ranks, error_kind kind,
-                const step_limits& limits) noexcept {
-    tell(peers, ranks, {.culprit = rank_, .kind = kind, .is_lost = false, .has_refused = true},
-         limits);
-  }
+  /// Posts the farewells to the other ranks. \returns the number of requests in `unwaited_`
+  [[nodiscard]] std::size_t post_farewells(group& peers, const peer_list& ranks,
+                                           const farewell& why) noexcept;
   /// Returns the farewell of `rank`, which contains the reason why `rank` has aborted the current
   /// step with these ranks. Empty if `rank` has written no farewell for that step, or if the
   /// farewell is invalid, blames a rank outside of `ranks`, or wrongly blames this rank.
@@ -184,6 +186,7 @@ class [[gnu::visibility("hidden")]] signals {
   owned<std::uint32_t[]> everybody_{};
   owned<std::uint32_t[]> partners_{};  ///< the ranks that take part in the current step
   owned<kept_pending[]> unwaited_{};   ///< requests that ask or notify other ranks after a failure
+  bool is_in_step_ = false;
 };
 
 /// Converts a failure to a result for a single peer, or to an error if the failure names no peer.

@@ -4,23 +4,18 @@
 #include <verbspp/channel/detail/channel_access.hpp>
 #include <verbspp/channel/detail/channel_core.hpp>
 
-#include <sched.h>
-
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <chrono>
+#include <new>
 #include <span>
-#include <thread>
 #include <utility>
 
 namespace verbspp::detail {
 
 namespace {
 
-/// The time that a waiting rank sleeps before it reads the awaited word again. No event announces
-/// that another rank has written the word.
-constexpr auto nap = std::chrono::microseconds(50);
-constexpr unsigned rounds_before_yield = 64;
 /// The first interval is the one at which a waiting rank checks the connection, and whether others
 /// have written farewells. The second is the one at which it writes 0 bytes to the rank that it
 /// waits for, so that the device detects a lost connection.
@@ -28,6 +23,12 @@ constexpr auto time_between_looks = std::chrono::milliseconds(10);
 constexpr auto time_between_probes = std::chrono::seconds(1);
 /// The number of values that may be stored or in flight before the receiver releases them.
 constexpr std::uint64_t places_of_values = 2;
+/// The longest time until a step is continued that is not continued in a loop. No event announces
+/// that another rank has written the awaited word.
+constexpr auto longest_pause_of_loop = std::chrono::milliseconds(1);
+/// The time for which a step that must not block reads the addresses of other ranks from the
+/// bootstrap in one call. They should already be available there.
+constexpr auto longest_look_up = std::chrono::milliseconds(200);
 
 }  // namespace
 
@@ -44,28 +45,53 @@ void signals::step::heed_news(std::chrono::steady_clock::time_point now) noexcep
   }
 }
 
-void signals::step::look_for_lost(std::uint32_t for_rank, std::optional<lookout>& looks) noexcept {
+signals::step::step(signals& of, group& peers, const peer_list& ranks, std::uint16_t tag,
+                    const wait_limit& limit, blocks may_block,
+                    const std::optional<error>& left_out) noexcept
+    : of_(of),
+      peers_(peers),
+      ranks_(ranks),
+      tag_(tag),
+      may_block_(may_block == blocks::yes),
+      whole_(limit) {
+  of_.is_in_step_ = true;
+  if (!left_out)
+    scopes_ = owned<std::optional<channel_scope>[]>(new (std::nothrow)
+                                                        std::optional<channel_scope>[of_.size_]);
+  if (scopes_) {
+    of_.join(ranks, tag);
+    return;
+  }
+  for (const std::uint32_t rank : ranks) ++of_.other(rank).counts.joined;
+  leave_out(left_out ? *left_out : error::from_errno(ENOMEM, collective_step));
+}
+
+void signals::step::note_wait(std::chrono::steady_clock::time_point now) noexcept {
+  if (!looks_) looks_ = {now, now + time_between_looks, now + time_between_probes};
+}
+
+void signals::step::look_for_lost(std::uint32_t for_rank) noexcept {
   const auto now = std::chrono::steady_clock::now();
-  if (!looks) looks = {now + time_between_looks, now + time_between_probes};
-  if (now < looks->next) return;
-  looks->next = now + time_between_looks;
+  note_wait(now);
+  if (now < looks_->next) return;
+  looks_->next = now + time_between_looks;
   heed_news(now);
   channel& with = peers_[for_rank];
-  with.poll();
+  channel_core& core = channel_access::core_of(with);
+  // Polling the channel would also call the program's continuations, which may destroy a session.
+  if (with.is_connected()) core.collect();
   if (const auto state = peers_.state_of(for_rank); !state.has_value())
     return fail(for_rank, state.assume_error(), certainty::lost);
   if (of_.has_gone_on(for_rank)) {
     check_farewell(for_rank);
     return fail(for_rank, given_up(), certainty::known);
   }
-  if (now < looks->next_probe) return;
-  looks->next_probe = now + time_between_probes;
+  if (now < looks_->next_probe) return;
+  looks_->next_probe = now + time_between_probes;
   // The write of 0 bytes is not needed if a request is in flight, because that request detects a
   // lost connection as well, or if the limit ends the wait before the next such write would be due.
   const auto left = limit_.remaining();
-  if (channel_access::core_of(with).sends().outstanding() != 0 ||
-      (left && *left < time_between_probes))
-    return;
+  if (core.sends().outstanding() != 0 || (left && *left < time_between_probes)) return;
   const auto nowhere = of_.other(for_rank).memory->slice(0, 0);
   if (!nowhere.has_value()) return;
   // Neither this rank nor the end of the step waits for the write, because the other rank may leave
@@ -74,30 +100,30 @@ void signals::step::look_for_lost(std::uint32_t for_rank, std::optional<lookout>
 }
 
 template <class Condition>
-bool signals::step::wait_until(std::uint32_t for_rank, Condition holds,
-                               const char* missing) noexcept {
-  const wait_limit spins_until(of_.waiting_.spins_for());
-  std::optional<lookout> looks;
-  for (unsigned round = 0;; ++round) {
-    if (holds()) return true;
-    if (round % rounds_before_yield != rounds_before_yield - 1) continue;
+bool signals::step::is_over(std::uint32_t for_rank, bool checks, Condition holds,
+                            const char* missing) noexcept {
+  bool is_done = holds();
+  if (!is_done) {
+    if (!checks) return false;
     peers_.serve();
-    look_for_lost(for_rank, looks);
-    if (!has_failed() && !limit_.has_passed()) {
-      if (of_.waiting_.sleeps() && spins_until.has_passed())
-        std::this_thread::sleep_for(nap);
-      else
-        sched_yield();
-      continue;
-    }
+    look_for_lost(for_rank);
+    if (!has_failed() && !limit_.has_passed()) return false;
     // Data that arrived together with the failure arrived in time.
-    if (holds()) {
+    is_done = holds();
+    if (is_done)
       failed_ = {.reached = std::move(failed_.reached)};
-      return true;
-    }
-    fail(for_rank, limit_.failure(collective_step, missing), certainty::waited_for);
-    return false;
+    else
+      fail(for_rank, limit_.failure(collective_step, missing), certainty::waited_for);
   }
+  looks_.reset();
+  return true;
+}
+
+wait_limit::time_point signals::step::next_look() const noexcept {
+  const auto now = std::chrono::steady_clock::now();
+  const std::chrono::nanoseconds waited = looks_ ? now - looks_->begin : time_between_polls;
+  return now +
+         std::clamp<std::chrono::nanoseconds>(waited, time_between_polls, longest_pause_of_loop);
 }
 
 void signals::step::check_tag(std::uint32_t from, std::uint64_t seen,
@@ -117,31 +143,36 @@ void signals::step::heed(std::uint32_t from, const farewell& why) noexcept {
   fail(why.culprit, told_by(from, why.culprit, why.kind, why.is_lost), how);
 }
 
-bool signals::step::has_send_room(std::uint32_t to) noexcept {
-  channel& with = peers_[to];
-  const channel_core& core = channel_access::core_of(with);
+bool signals::step::may_post(std::uint32_t to, bool checks) noexcept {
+  if (has_failed()) return true;
+  const channel& with = peers_[to];
+  channel_core& core = channel_access::core_of(with);
   // If the channel no longer accepts requests, posting one returns the cause.
   const auto takes = [&]() noexcept { return core.sends().has_room() || !with.is_connected(); };
-  return wait_until(
-      to, [&]() noexcept { return takes() || (with.poll(), takes()); },
+  return is_over(
+      to, checks, [&]() noexcept { return takes() || (core.collect(), takes()); },
       "the send queue to that rank is full: that rank's device has not acknowledged the earlier "
       "requests yet");
 }
 
-void signals::step::write(std::uint32_t to, std::size_t from, std::size_t size,
-                          std::size_t into) noexcept {
-  if (has_failed() || size == 0 || !has_send_room(to)) return;
+void signals::step::post_write(std::uint32_t to, std::size_t from, std::size_t size,
+                               std::size_t into) noexcept {
+  if (has_failed()) return;
+  const place* const theirs = of_.place_at(peers_, to);
+  if (theirs == nullptr) return fail(to, not_of_the_world(), certainty::known);
   const auto posted = [&]() -> result<void> {
-    VERBSPP_TRY(place, of_.other(to).memory->slice(into, size));
+    VERBSPP_TRY(place, theirs->slice(into, size));
+    std::optional<channel_scope>& scope = scopes_.get()[to];
+    if (!scope) scope.emplace(channel_access::core_of(peers_[to]), &whole_);
     if (size <= largest_value && size <= peers_[to].capacities().max_inline_data) {
       std::array<std::byte, largest_value> bytes;
       take_bytes(bytes.data(), of_.data() + from, size);
-      VERBSPP_TRYV((*scope_)[to].post_write(
+      VERBSPP_TRYV(scope->post_write(
           {.elements = inline_payload(std::span<const std::byte>(bytes).first(size)),
            .remote = place}));
     } else {
       VERBSPP_TRY(elements, of_.memory_->gather(from, size));
-      VERBSPP_TRYV((*scope_)[to].post_write({.elements = elements, .remote = place}));
+      VERBSPP_TRYV(scope->post_write({.elements = elements, .remote = place}));
     }
     return success();
   }();
@@ -151,29 +182,43 @@ void signals::step::write(std::uint32_t to, std::size_t from, std::size_t size,
   fail(with, posted.assume_error(), certainty::waited_for);
 }
 
+void signals::step::write(std::uint32_t to, std::size_t from, std::size_t size,
+                          std::size_t into) noexcept {
+  if (size == 0) return;
+  drive([&](bool checks) noexcept { return may_post(to, checks); });
+  post_write(to, from, size, into);
+}
+
 void signals::step::write_word(std::uint32_t to, signal_word source, std::size_t into,
                                std::uint64_t value) noexcept {
   show(of_.data() + of_.layout_.at(source, to), value);
   write(to, of_.layout_.at(source, to), sizeof value, into);
 }
 
-void signals::step::signal(std::uint32_t to) noexcept {
+bool signals::step::signal(std::uint32_t to, bool checks) noexcept {
+  if (!may_post(to, checks)) return false;
   const std::uint64_t number = ++of_.other(to).counts.signaled;
-  if (!has_failed())
-    write_word(to, signal_word::signal_to, of_.layout_.at(signal_word::signal_from, of_.rank_),
-               tagged(number));
+  if (has_failed()) return true;
+  const std::size_t from = of_.layout_.at(signal_word::signal_to, to);
+  show(of_.data() + from, tagged(number));
+  post_write(to, from, sizeof number, of_.layout_.at(signal_word::signal_from, of_.rank_));
+  return true;
 }
 
-void signals::step::await(std::uint32_t from) noexcept {
-  const std::uint64_t wanted = ++of_.other(from).counts.awaited;
-  if (has_failed()) return;
+bool signals::step::await(std::uint32_t from, bool checks) noexcept {
+  std::uint64_t& awaited = of_.other(from).counts.awaited;
+  const std::uint64_t wanted = awaited + 1;
   const std::byte* const at = of_.data() + of_.layout_.at(signal_word::signal_from, from);
-  if (!wait_until(from, [&]() noexcept { return look(at) >> 16 >= wanted; })) return;
+  if (!has_failed() && !is_over(from, checks, [&]() noexcept { return look(at) >> 16 >= wanted; }))
+    return false;
+  awaited = wanted;
+  if (has_failed()) return true;
   const std::uint64_t seen = look(at);
   check_tag(from, seen, wanted);
   // A higher number belongs to a later step. The rank may have aborted this step before it began
   // the later one.
   if (seen >> 16 > wanted) check_farewell(from);
+  return true;
 }
 
 void signals::step::note(std::uint32_t with) noexcept {
@@ -187,21 +232,55 @@ void signals::step::expect(std::uint32_t from) noexcept {
   ++of_.other(from).counts.expected;
 }
 
-void signals::step::begin() noexcept {
-  const std::span<const std::uint32_t> partners(of_.partners_.get(), partners_);
-  for (const std::uint32_t rank : partners) of_.other(rank).is_named = false;
-  if (!has_failed() && peers_.is_any_due(partners)) {
-    failed_.reached.emplace(
-        peers_.connect(partners, wait_limit(limit_.deadline(), news_or_stop(*this))));
-    if (has_failed()) {
-      // Because of this failure, no more ranks were connected, so the ranks that were not reached
-      // are not to blame.
-      failed_.reached.reset();
-    } else if (failed_.reached->has_error()) {
-      const group_error missing = failed_.reached->error();
-      fail(missing.peer(), missing, certainty::known);
-    }
+bool signals::step::has_begun_to_connect(std::span<const std::uint32_t> partners) noexcept {
+  const wait_limit whole = connecting_limit();
+  const wait_limit until =
+      may_block_ ? whole : whole.no_later_than(std::chrono::steady_clock::now() + longest_look_up);
+  auto begun = peers_.connector()->begin(peers_, partners, until);
+  if (!begun.has_value()) {
+    leave_out(begun.assume_error());
+    return true;
   }
+  connecting_.emplace(std::move(begun).assume_value());
+  if (may_block_ || !until.has_passed() || whole.has_passed()) return true;
+  const auto results = std::span(connecting_->results.get(), connecting_->size);
+  if (std::ranges::all_of(results, [](const auto& each) { return each.result.has_value(); }))
+    return true;
+  // The addresses that were read are kept, so the next call continues with the others.
+  connecting_.reset();
+  peers_.serve();
+  return false;
+}
+
+void signals::step::note_connected() noexcept {
+  // After another failure, no more ranks were connected, so the ranks that were not reached are not
+  // to blame.
+  if (has_failed()) return;
+  failed_.reached.emplace(connecting_->take_results());
+  if (failed_.reached->has_value()) return;
+  const group_error missing = failed_.reached->error();
+  fail(missing.peer(), missing, certainty::known);
+}
+
+bool signals::step::begin(bool checks) noexcept {
+  if (stage_ >= stage::acting) return true;
+  const std::span<const std::uint32_t> partners(of_.partners_.get(), partners_);
+  if (stage_ == stage::beginning) {
+    for (const std::uint32_t rank : partners) of_.other(rank).is_named = false;
+    if (!has_failed() && peers_.is_any_due(partners) && !has_begun_to_connect(partners))
+      return false;
+    stage_ = stage::connecting;
+  }
+  if (connecting_) {
+    // A blocking step does not sleep while it connects, because it then answers later.
+    if (checks && !may_block_) note_wait(std::chrono::steady_clock::now());
+    if (!checks || !peers_.connector()->advance(peers_, *connecting_, connecting_limit()))
+      return false;
+    note_connected();
+    connecting_.reset();
+    looks_.reset();
+  }
+  stage_ = stage::acting;
   // The functions that wait for a partner, or that write to it, require that the partner's memory
   // is known.
   for (const std::uint32_t rank : partners)
@@ -213,6 +292,66 @@ void signals::step::begin() noexcept {
     signal_counts& with = of_.other(rank).counts;
     if (with.released + 1 < with.expected) give_back(rank, with.expected - 1);
   }
+  return true;
+}
+
+void signals::step::abort() noexcept {
+  const auto soon = std::chrono::steady_clock::now() + step_limits::longest_news;
+  whole_ = whole_.no_later_than(soon);
+  limits_.end_by(soon);
+  leave_out(aborted());
+}
+
+bool signals::step::may_end_requests() noexcept {
+  if (may_block_ || !scopes_ || whole_.has_passed()) return true;
+  return std::ranges::all_of(ranks_, [this](std::uint32_t rank) noexcept {
+    std::optional<channel_scope>& scope = scopes_.get()[rank];
+    return !scope || scope->has_finished();
+  });
+}
+
+std::optional<group_error> signals::step::end_requests() noexcept {
+  const owned<std::optional<channel_scope>[]> ended = std::move(scopes_);
+  if (!ended) return std::nullopt;
+  std::optional<std::uint32_t> first;
+  transport_error cause;
+  std::uint32_t failed = 0;
+  for (const std::uint32_t rank : ranks_) {
+    std::optional<channel_scope>& scope = ended.get()[rank];
+    const auto left = scope ? scope->failure(false) : std::nullopt;
+    if (!left || failed++ != 0) continue;
+    first = rank;
+    cause = *left;
+  }
+  if (!first) return std::nullopt;
+  return group_error(*first, cause, failed);
+}
+
+bool signals::step::end() noexcept {
+  if (has_ended()) return true;
+  const auto find_blame = [this](failed_step&& failed) noexcept {
+    blame_.emplace(of_, peers_, ranks_, tag_, limits_, std::move(failed));
+  };
+  // The blame is determined before the step waits for its requests, because that may take until the
+  // limit.
+  if (std::exchange(stage_, stage::ending) != stage::ending) {
+    if (has_failed()) find_blame(std::move(failed_));
+    note_wait(std::chrono::steady_clock::now());
+  }
+  if (blame_ && !blame_->advance()) return false;
+  if (!may_end_requests()) return false;
+  if (const auto failed = end_requests(); failed && !blame_) {
+    find_blame({.has_failed = true, .with = failed->peer(), .cause = *failed});
+    return end();
+  }
+  stage_ = stage::over;
+  of_.is_in_step_ = false;
+  return true;
+}
+
+group_results signals::step::results() && noexcept {
+  if (!blame_) return {owned<peer_result[]>(), 0};
+  return std::move(*blame_).results();
 }
 
 bool signals::step::has_room(std::uint32_t to) noexcept {

@@ -2,17 +2,26 @@
 #pragma once
 
 #include "ranks/blame.hpp"
+#include "ranks/farewell.hpp"
+#include "ranks/signal_memory.hpp"
 #include "ranks/signals.hpp"
+#include "ranks/step_limits.hpp"
+#include <verbspp/base/detail/owned.hpp>
 #include <verbspp/base/error.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/base/wait_limit.hpp>
 #include <verbspp/channel/detail/channel_access.hpp>
 #include <verbspp/channel/detail/channel_core.hpp>
 #include <verbspp/channel/pending.hpp>
+#include <verbspp/channel/scope.hpp>
+#include <verbspp/group/detail/member_connector.hpp>
 #include <verbspp/group/group.hpp>
+#include <verbspp/group/group_error.hpp>
 #include <verbspp/group/group_results.hpp>
-#include <verbspp/group/group_scope.hpp>
+#include <verbspp/group/peer_list.hpp>
 #include <verbspp/memory/detail/memory_keeper.hpp>
+
+#include <sched.h>
 
 #include <chrono>
 #include <cstddef>
@@ -20,6 +29,7 @@
 #include <initializer_list>
 #include <optional>
 #include <span>
+#include <thread>
 #include <utility>
 
 #pragma GCC visibility push(hidden)
@@ -72,6 +82,10 @@ inline constexpr const char* collective_step = "collective step of a world";
           "there, and check that all ranks call the same steps"};
 }
 
+[[nodiscard]] inline error aborted() noexcept {
+  return {error_kind::cancelled, collective_step, "this rank has aborted the step"};
+}
+
 [[nodiscard]] inline error not_of_the_world() noexcept {
   return {error_kind::not_connected, collective_step,
           "the channel to that rank is not one that the world has connected: the program has "
@@ -94,35 +108,44 @@ inline constexpr const char* collective_step = "collective step of a world";
 /// Values are counted before the step begins, and signals even after a failure, so that the counts
 /// match those of the other ranks however the step ends. In one step, at most one value is sent in
 /// each direction between two ranks.
+///
+/// `begin`, `signal`, `await` and `end` never wait: each returns true when it is done, and has to
+/// be called again otherwise. `checks` makes a call also respond to connection requests, and look
+/// for failures and for the limit, which is too expensive for each round of a thread that polls.
+/// The functions for values wait, and so do `drive` and `finish`, which make such calls until they
+/// are done.
 class [[gnu::visibility("hidden")]] signals::step {
  public:
-  step(signals& of, group& peers, group_scope* scope, const peer_list& ranks, std::uint16_t tag,
-       const step_limits& limits) noexcept
-      : of_(of),
-        peers_(peers),
-        scope_(scope),
-        ranks_(ranks),
-        tag_(tag),
-        limits_(limits),
-        limit_(limits.waiting()) {}
+  /// \param ranks must stay valid as long as this object exists
+  /// \param left_out the reason why this rank does not take part, if there is one. It then only
+  /// counts, and notifies the others.
+  step(signals& of, group& peers, const peer_list& ranks, std::uint16_t tag,
+       const wait_limit& limit, blocks may_block,
+       const std::optional<error>& left_out = {}) noexcept;
   step(const step&) = delete;
   step& operator=(const step&) = delete;
-  /// If `end` was not called, the step's function has thrown an exception, so the other ranks are
-  /// notified.
+  /// If `finish` was not called, the step's function has thrown an exception, so the other ranks
+  /// are notified.
   ~step() {
-    if (!has_ended_) of_.tell_own(peers_, ranks_, error_kind::cancelled, limits_);
+    if (has_ended()) return;
+    leave_out(aborted());
+    finish();
   }
 
   /// Adds a rank that takes part in the step.
   void note(std::uint32_t with) noexcept;
   /// Connects all partners that are not connected yet, at once, since each partner waits for the
   /// others as well. Also releases the places of values that earlier, failed steps have left.
-  void begin() noexcept;
+  [[nodiscard]] bool begin(bool checks) noexcept;
+  /// As `begin`, but waits until it is done.
+  void wait_to_begin() noexcept {
+    drive([this](bool checks) noexcept { return begin(checks); });
+  }
 
   /// The first function sends a signal, and the second one waits for a signal. Both count the
   /// signal even if the step has failed.
-  void signal(std::uint32_t to) noexcept;
-  void await(std::uint32_t from) noexcept;
+  [[nodiscard]] bool signal(std::uint32_t to, bool checks) noexcept;
+  [[nodiscard]] bool await(std::uint32_t from, bool checks) noexcept;
 
   /// Counts a value that will be sent to that rank, or received from it. Called before `begin`.
   void promise(std::uint32_t to) noexcept {
@@ -145,15 +168,42 @@ class [[gnu::visibility("hidden")]] signals::step {
   /// Allows the sender to overwrite the value that was returned or copied.
   void release(std::uint32_t from) noexcept;
 
-  /// Makes the step fail at once. From then on, it only counts signals and values.
-  void leave_out(const error& cause) noexcept { fail(std::nullopt, cause, certainty::known); }
-  /// Ends the step. \returns whether and how it failed
-  [[nodiscard]] failed_step end() noexcept {
-    has_ended_ = true;
-    return std::move(failed_);
+  /// Makes the step fail at once, with a limit for the time until its end. From then on, it only
+  /// counts signals and values.
+  void abort() noexcept;
+  /// Ends the step: determines which ranks are to blame if it has failed, and completes its
+  /// requests.
+  [[nodiscard]] bool end() noexcept;
+  /// As `end`, but waits until it is done.
+  void finish() noexcept {
+    while (!end()) std::this_thread::sleep_for(time_between_polls);
   }
+  [[nodiscard]] bool has_ended() const noexcept { return stage_ == stage::over; }
+  /// \pre `has_ended`
+  [[nodiscard]] group_results results() && noexcept;
+
+  /// Calls `advance(checks)` until it returns true, and spins or sleeps between the calls.
+  template <class Advance>
+  void drive(Advance advance) noexcept {
+    for (unsigned round = 1;; ++round) {
+      const bool checks = round % rounds_before_yield == 0;
+      if (advance(checks)) return;
+      if (!checks) continue;
+      if (may_sleep())
+        std::this_thread::sleep_for(time_between_polls);
+      else
+        sched_yield();
+    }
+  }
+  /// The time when the step should be continued if it is not continued in a loop. The time between
+  /// two calls grows with the time for which this rank has waited.
+  [[nodiscard]] wait_limit::time_point next_look() const noexcept;
 
  private:
+  static constexpr unsigned rounds_before_yield = 64;
+
+  enum class stage : std::uint8_t { beginning, connecting, acting, ending, over };
+
   [[nodiscard]] std::uint64_t tagged(std::uint64_t number) const noexcept {
     return number << 16 | tag_;
   }
@@ -165,10 +215,14 @@ class [[gnu::visibility("hidden")]] signals::step {
     failed_.cause = cause;
     failed_.how = how;
   }
+  /// Makes the step fail because this rank cannot do its part.
+  void leave_out(const error& cause) noexcept { fail(std::nullopt, cause, certainty::known); }
   /// Allows the rank `from` to overwrite its values up to the one with this number.
   void give_back(std::uint32_t from, std::uint64_t number) noexcept;
   void write_word(std::uint32_t to, signal_word source, std::size_t into,
                   std::uint64_t value) noexcept;
+  /// Posts a write of a part of this rank's memory. \pre the queue has room
+  void post_write(std::uint32_t to, std::size_t from, std::size_t size, std::size_t into) noexcept;
   /// Makes the step fail if the word `seen` contains `number`, but with the tag of a different
   /// step.
   void check_tag(std::uint32_t from, std::uint64_t seen, std::uint64_t number) noexcept;
@@ -176,15 +230,19 @@ class [[gnu::visibility("hidden")]] signals::step {
   void check_farewell(std::uint32_t from) noexcept;
   /// Makes the step fail for the reason that the rank has written.
   void heed(std::uint32_t from, const farewell& why) noexcept;
-  /// The times of the next check of the connection and of the next write of 0 bytes.
+  /// The times of the begin of a wait, of the next check of the connection, and of the next write
+  /// of 0 bytes.
   struct lookout {
+    std::chrono::steady_clock::time_point begin{};
     std::chrono::steady_clock::time_point next{};
     std::chrono::steady_clock::time_point next_probe{};
   };
+  /// Notes that this rank waits, unless that is known.
+  void note_wait(std::chrono::steady_clock::time_point now) noexcept;
   /// Makes the step fail if the connection to that rank is broken, if that rank has aborted a later
   /// step, or if any rank has reported a failure other than its time limit. Also probes the
   /// connection. Does this only at intervals.
-  void look_for_lost(std::uint32_t for_rank, std::optional<lookout>& looks) noexcept;
+  void look_for_lost(std::uint32_t for_rank) noexcept;
   /// Makes the step fail if any rank has reported that it has aborted the step for a reason other
   /// than its time limit. Does this only at intervals.
   void heed_news(std::chrono::steady_clock::time_point now) noexcept;
@@ -201,59 +259,62 @@ class [[gnu::visibility("hidden")]] signals::step {
    private:
     step* of_;
   };
+  [[nodiscard]] wait_limit connecting_limit() noexcept {
+    return {limit_.deadline(), news_or_stop(*this)};
+  }
+  /// Reads the addresses of the partners. \returns false if it has to be called again
+  [[nodiscard]] bool has_begun_to_connect(std::span<const std::uint32_t> partners) noexcept;
+  void note_connected() noexcept;
+  /// True if the wait for that rank is over, because the condition holds or the step has failed.
   template <class Condition>
-  [[nodiscard]] bool wait_until(std::uint32_t for_rank, Condition holds,
-                                const char* missing = "that rank did not arrive") noexcept;
-  /// Waits until a request can be posted to that rank, or its channel has failed. Returns false if
-  /// the step has failed, for instance because the limit has expired. The post itself would wait as
-  /// well, but would not notice failures that other ranks report.
-  [[nodiscard]] bool has_send_room(std::uint32_t to) noexcept;
+  [[nodiscard]] bool is_over(std::uint32_t for_rank, bool checks, Condition holds,
+                             const char* missing = "that rank did not arrive") noexcept;
+  /// Waits until the condition holds. \returns false if the step has failed
+  template <class Condition>
+  [[nodiscard]] bool wait_until(std::uint32_t for_rank, Condition holds) noexcept {
+    drive([&](bool checks) noexcept { return is_over(for_rank, checks, holds); });
+    return !has_failed();
+  }
+  /// True if a request can be posted to that rank, if its channel has failed, or if the step has
+  /// failed. The post itself would wait as well, but would not notice failures that other ranks
+  /// report.
+  [[nodiscard]] bool may_post(std::uint32_t to, bool checks) noexcept;
+  [[nodiscard]] bool may_sleep() const noexcept {
+    return of_.waiting_.sleeps() && looks_ &&
+           std::chrono::steady_clock::now() - looks_->begin >= of_.waiting_.spins_for();
+  }
+  /// True if all requests have finished, or the caller may wait for them.
+  [[nodiscard]] bool may_end_requests() noexcept;
+  /// Waits for all requests. \returns their first failure, with the rank
+  [[nodiscard]] std::optional<group_error> end_requests() noexcept;
 
   signals& of_;
   group& peers_;
-  group_scope* scope_;  ///< null if the step failed before it began
-  const peer_list& ranks_;
+  const peer_list ranks_;
   std::uint16_t tag_;
-  const step_limits& limits_;
-  const wait_limit& limit_;  ///< the first part of `limits_`, for all of the step's waits
+  const bool may_block_;
+  wait_limit whole_;  ///< the limit of the step, and of its requests
+  step_limits limits_{whole_};
+  const wait_limit& limit_ = limits_.waiting();  ///< the first part of `limits_`, for all waits
   failed_step failed_{};
-  bool has_ended_ = false;
+  stage stage_ = stage::beginning;
   std::uint32_t partners_ = 0;  ///< the number of entries of `of_.partners_`
   std::chrono::steady_clock::time_point next_look_at_news_{};
+  std::optional<lookout> looks_{};  ///< the current wait; empty before its first check
+  std::optional<connecting_peers> connecting_{};
+  /// The scopes of the channels, by rank, for the requests of the step. Null if this rank does not
+  /// take part.
+  owned<std::optional<channel_scope>[]> scopes_{};
+  std::optional<blame> blame_{};
 };
 
 template <class Function>
 group_results signals::run_step(group& peers, const peer_list& ranks, std::uint16_t tag,
                                 const wait_limit& limit, Function function) {
-  const step_limits limits(limit);
-  std::optional<blame> found;
-  bool has_begun = false;
-  const auto done = peers.scope(
-      [&](group_scope& scope) noexcept(noexcept(function(std::declval<step&>()))) {
-        has_begun = true;
-        join(ranks, tag);
-        step now(*this, peers, &scope, ranks, tag, limits);
-        function(now);
-        // The blame is determined before the scope waits for the posted requests, because that may
-        // take until the limit.
-        if (failed_step failed = now.end(); failed.has_failed)
-          found.emplace(*this, peers, ranks, tag, limits, std::move(failed));
-      },
-      limit);
-  if (!has_begun) {
-    // There was not enough memory to open the scope, so this rank does not take part.
-    for (const std::uint32_t rank : ranks) ++other(rank).counts.joined;
-    step now(*this, peers, nullptr, ranks, tag, limits);
-    now.leave_out(done.error());
-    function(now);
-    found.emplace(*this, peers, ranks, tag, limits, now.end());
-  } else if (!found) {
-    if (done.has_value()) return {owned<peer_result[]>(), 0};
-    found.emplace(
-        *this, peers, ranks, tag, limits,
-        failed_step{.has_failed = true, .with = done.error().peer(), .cause = done.error()});
-  }
-  return std::move(*found).results();
+  step now(*this, peers, ranks, tag, limit, blocks::yes);
+  function(now);
+  now.finish();
+  return std::move(now).results();
 }
 
 }  // namespace verbspp::detail

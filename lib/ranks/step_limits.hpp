@@ -40,6 +40,12 @@ class step_limits {
   step_limits(const step_limits&) = delete;
   step_limits& operator=(const step_limits&) = delete;
 
+  /// Moves the end of the second and third part forward, if they would end later than `at`.
+  void end_by(time_point at) noexcept {
+    end_ = std::min(end_, at);
+    last_answer_ = std::min(last_answer_, at);
+  }
+
   [[nodiscard]] const wait_limit& waiting() const noexcept { return waiting_; }
   [[nodiscard]] time_point answers_until(time_point now) const noexcept {
     return std::max(std::min(last_answer_, now + longest_answer), now + shortest_answer);

@@ -347,7 +347,8 @@ group_results world::barrier(group_scope& behind, const peer_list& ranks, const 
   if (!state_)
     return error(error_kind::invalid_input, "barrier of a world", "this world was moved from");
   if (const auto failed = behind.failure()) {
-    state_->signals.leave_out_barrier(state_->peers, ranks, kind, *failed, limit);
+    static_cast<void>(
+        state_->signals.barrier(state_->peers, ranks, kind, limit, static_cast<error>(*failed)));
     return detail::results_of(*failed);
   }
   return barrier(ranks, limit, kind);

@@ -112,18 +112,13 @@ TEST_CASE("two ranks that reconnect continue from the higher of their counts") {
 
 namespace {
 
-/// One action of a rank in a barrier: it either signals a rank or waits for one.
-struct act {
-  bool signals;
-  std::uint32_t with;
-};
-
-[[nodiscard]] std::deque<act> acts_of(barrier_kind kind, const std::vector<std::uint32_t>& list,
-                                      std::uint32_t rank) {
-  std::deque<act> acts;
-  run_barrier(
-      kind, list, rank, [&](std::uint32_t to) { acts.push_back({true, to}); },
-      [&](std::uint32_t from) { acts.push_back({false, from}); });
+[[nodiscard]] std::deque<barrier_act> acts_of(barrier_kind kind,
+                                              const std::vector<std::uint32_t>& list,
+                                              std::uint32_t rank) {
+  std::deque<barrier_act> acts;
+  barrier_acts all(kind, list, rank);
+  for (auto next = all.next(); next; next = all.next()) acts.push_back(*next);
+  CHECK_FALSE(all.next());
   return acts;
 }
 
@@ -138,7 +133,7 @@ TEST_CASE("a rank leaves each kind of barrier only after all ranks have arrived"
       std::vector<std::uint32_t> list(count);
       std::iota(list.rbegin(), list.rend(), 10U);
       const std::uint32_t late = list[count / 2];
-      std::map<std::uint32_t, std::deque<act>> open;
+      std::map<std::uint32_t, std::deque<barrier_act>> open;
       for (const std::uint32_t rank : list) open[rank] = acts_of(kind, list, rank);
       std::map<std::pair<std::uint32_t, std::uint32_t>, int> sent;
       // Simulates the ranks until each of them has finished or is waiting.

@@ -93,6 +93,11 @@ class scope_base {
     core_.close_scope(state_);
   }
 
+  /// Used by the library only: true if all requests have finished; does not wait for them.
+  [[nodiscard]] bool has_finished() noexcept {
+    if (!core_.has_finished(state_)) core_.collect();
+    return core_.has_finished(state_);
+  }
   /// Waits for all requests. \returns the error if that wait has failed; empty if all requests have
   /// finished
   VERBSPP_DATA_PATH std::optional<error> finish() noexcept {
