@@ -299,6 +299,7 @@ class prepared_group;
 // ranks
 class any_bootstrap;
 enum class barrier_kind : std::uint8_t;
+class barrier_session;
 struct host_entry;
 class host_list;
 class hosts_bootstrap;

@@ -6,6 +6,7 @@
 
 #include <verbspp/group.hpp>
 #include <verbspp/ranks/barrier_kind.hpp>
+#include <verbspp/ranks/barrier_session.hpp>
 #include <verbspp/ranks/bootstrap.hpp>
 #include <verbspp/ranks/find_bootstrap.hpp>
 #include <verbspp/ranks/host_list.hpp>

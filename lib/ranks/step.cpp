@@ -304,10 +304,12 @@ void signals::step::abort() noexcept {
 
 bool signals::step::may_end_requests() noexcept {
   if (may_block_ || !scopes_ || whole_.has_passed()) return true;
-  return std::ranges::all_of(ranks_, [this](std::uint32_t rank) noexcept {
+  const bool has_finished = std::ranges::all_of(ranks_, [this](std::uint32_t rank) noexcept {
     std::optional<channel_scope>& scope = scopes_.get()[rank];
     return !scope || scope->has_finished();
   });
+  if (!has_finished) peers_.serve();
+  return has_finished;
 }
 
 std::optional<group_error> signals::step::end_requests() noexcept {

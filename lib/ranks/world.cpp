@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "ranks/barrier_state.hpp"
 #include "ranks/first_contact.hpp"
 #include "ranks/signals.hpp"
 #include "ranks/values_of_ranks.hpp"
@@ -116,7 +117,11 @@ class [[gnu::visibility("hidden")]] world::state final
     rank = bootstrap.rank();
     size = bootstrap.size();
   }
-  ~state() = default;
+  state(const state&) = delete;
+  state& operator=(const state&) = delete;
+  ~state() {
+    if (in_progress != nullptr) in_progress->end_with_world();
+  }
 
   /// Creates the state that every world has, however its ranks are connected.
   [[nodiscard]] result<void> open(const protection_domain& domain, wait_mode waiting) noexcept {
@@ -205,6 +210,7 @@ class [[gnu::visibility("hidden")]] world::state final
   std::uint64_t turns = 0;  ///< the number of exchanges through the bootstrap so far
   detail::owned<rank_name[]> names{};
   detail::signals signals{};
+  barrier_session::state* in_progress = nullptr;  ///< the barrier of a session
   detail::owned<detail::channel_source> source{};
   std::optional<detail::first_contact> contact{};  ///< if ranks are connected when first used
   group peers{};  // destroyed first, so that no write can reach the signals' memory any more
@@ -354,6 +360,21 @@ group_results world::barrier(group_scope& behind, const peer_list& ranks, const 
   return barrier(ranks, limit, kind);
 }
 
+result<barrier_session> world::start_barrier(const wait_limit& limit, barrier_kind kind) noexcept {
+  if (!state_)
+    return error(error_kind::invalid_input, "barrier of a world", "this world was moved from");
+  return start_barrier(state_->peers.all(), limit, kind);
+}
+
+result<barrier_session> world::start_barrier(const peer_list& ranks, const wait_limit& limit,
+                                             barrier_kind kind) noexcept {
+  if (!state_)
+    return error(error_kind::invalid_input, "barrier of a world", "this world was moved from");
+  VERBSPP_TRY(begun, barrier_session::state::begin(state_->signals, state_->peers,
+                                                   state_->in_progress, ranks, kind, limit));
+  return barrier_session(std::move(begun));
+}
+
 group_results world::all_gather_bytes(std::span<const std::byte> mine, std::span<std::byte> all,
                                       const wait_limit& limit) noexcept {
   if (!state_)
@@ -387,6 +408,7 @@ group_results world::all_reduce_bytes(std::span<std::byte> value,
 group_result<void> world::mend(const wait_limit& limit) noexcept {
   if (!state_) return error(error_kind::invalid_input, "mend a world", "this world was moved from");
   state& own = *state_.get();
+  if (const auto objects = own.signals.objection()) return *objects;
   const std::uint64_t turn = ++own.turns;
   // First answers the connection requests that have arrived in a lazy world: a rank that this
   // connects needs no new connection below.

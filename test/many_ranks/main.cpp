@@ -115,6 +115,13 @@ const std::vector<step>& steps() {
          return success();
        },
        true},
+      {"start_barrier",
+       [](world& mine, const wait_limit& limit) -> group_result<void> {
+         VERBSPP_TRY(session, mine.start_barrier(limit));
+         VERBSPP_TRYV(std::move(session).run());
+         return success();
+       },
+       true},
       {"all_gather",
        [](world& mine, const wait_limit& limit) -> group_result<void> {
          VERBSPP_TRY(all, mine.all_gather(mine.rank(), limit));

@@ -54,7 +54,7 @@ inline void while_served(const std::function<void()>& serve,
 /// A world with `count` ranks in one process. All ranks use the same testbed.
 struct local_worlds {
   explicit local_worlds(std::uint32_t count, std::uint32_t inline_bytes = 0,
-                        std::uint32_t sends = 16) {
+                        std::uint32_t sends = 16, wait_mode waiting = wait_mode::spin()) {
     std::vector<local_bootstrap> launched = local_bootstrap::create(count);
     std::vector<std::optional<world>> made(count);
     on_threads(count, [&](std::uint32_t rank) {
@@ -62,7 +62,8 @@ struct local_worlds {
           must(world::join(std::move(launched[rank]),
                            bed.domain.build_channel()
                                .max_inline_data(must(inline_size::from(inline_bytes)))
-                               .max_send_work_requests(must(work_request_count::from(sends))),
+                               .max_send_work_requests(must(work_request_count::from(sends)))
+                               .waiting(waiting),
                            patience)));
     });
     for (auto& each : made) ranks.push_back(std::move(*each));

@@ -2,15 +2,13 @@
 /// \file
 /// The code of the guide's page on asynchronous work.
 
+#include "routine.hpp"
 #include <verbspp/coroutine.hpp>
 #include <verbspp/exchange.hpp>
 #include <verbspp/sender.hpp>
 
 #include <chrono>
-#include <coroutine>
 #include <cstddef>
-#include <exception>
-#include <optional>
 #include <span>
 #include <stop_token>
 #include <utility>
@@ -22,27 +20,6 @@ using namespace std::chrono_literals;
 
 using shared_bytes = shared_buffer<access::local_write>;
 using their_memory = remote_memory<access::remote_write>;
-
-/// A coroutine type with the least that is needed.
-struct routine {
-  struct promise_type {
-    routine get_return_object() {
-      return {std::coroutine_handle<promise_type>::from_promise(*this)};
-    }
-    static std::suspend_never initial_suspend() noexcept { return {}; }
-    static std::suspend_always final_suspend() noexcept { return {}; }
-    void return_value(const transport_result<void>& returned) { result = returned; }
-    [[noreturn]] static void unhandled_exception() { std::terminate(); }
-    std::optional<transport_result<void>> result{};
-  };
-  routine(std::coroutine_handle<promise_type> started) : handle(started) {}
-  routine(routine&& other) noexcept : handle(std::exchange(other.handle, nullptr)) {}
-  routine& operator=(routine&&) = delete;
-  ~routine() {
-    if (handle) handle.destroy();
-  }
-  std::coroutine_handle<promise_type> handle;
-};
 
 void use(std::span<const std::byte> /*bytes*/) {}
 

@@ -2,7 +2,9 @@
 /// \file
 /// The code of docs/guide/cookbook.md about ranks. It is compiled, not run.
 
+#include "routine.hpp"
 #include <verbspp/channel.hpp>
+#include <verbspp/coroutine.hpp>
 #include <verbspp/ranks.hpp>
 
 #include <chrono>
@@ -42,6 +44,13 @@ group_result<void> run_rank(std::string_view device_name) {
   if (all.rank() == 0) std::cout << "the sum is " << sum << '\n';
   VERBSPP_TRYV(all.barrier(5s));
   return success();
+}
+
+/// Waits until all ranks have arrived, while the loop serves other coroutines.
+routine wait_for_all(event_loop& loop, world& all) {
+  VERBSPP_CO_TRY(session, all.start_barrier(5s));
+  VERBSPP_CO_TRYV(co_await loop.async_run(std::move(session)));
+  co_return success();
 }
 
 /// A part of a buffer for each member of a group.

@@ -189,10 +189,10 @@ class event_loop {
     return detail::awaited_source<Source&, found, Look>(*this, source, std::move(look), limit);
   }
 
-  /// Awaits the end of a session: an exchange, a meeting, or a route or connection of the
-  /// connection manager. Returns the result of the session's `finish`. The session is moved into
-  /// the awaitable. Destroying the coroutine destroys the session, which notifies the peer of an
-  /// exchange or a connection.
+  /// Awaits the end of a session: an exchange, a meeting, a route or connection of the connection
+  /// manager, or a barrier of a world. Returns the result of the session's `finish`. The session is
+  /// moved into the awaitable. Destroying the coroutine destroys the session, which notifies the
+  /// peer of an exchange or a connection, or the other ranks of a barrier.
   /// \errors those of the session's `advance`, and of `request_notification`. The wait has the
   /// limit that the session was created with
   template <EventSource Session>

@@ -19,6 +19,7 @@
 #include <verbspp/memory/protection_domain.hpp>
 #include <verbspp/qp/builder.hpp>
 #include <verbspp/ranks/barrier_kind.hpp>
+#include <verbspp/ranks/barrier_session.hpp>
 #include <verbspp/ranks/bootstrap.hpp>
 
 #include <cstddef>
@@ -97,11 +98,14 @@ class channel_source_of final : public channel_source {
 /// connections have been repaired (`mend`). The limit applies to the whole call: the last quarter
 /// of it, at most 1.2 s, is reserved for finding out which ranks are missing.
 ///
+/// A rank takes part in one step at a time. The calls block until the step has ended, except for
+/// `start_barrier`, which returns a session for an event loop.
+///
 /// With `join_lazily`, two ranks are connected when one of them first uses the other: in an
 /// operation on several peers, a scope, a barrier or another step, or `peers().connect`. To be
 /// connected, the other rank has to answer. It answers while it connects to a rank itself, while it
-/// waits in a step, and in `peers().wait`, `peers().poll` and `serve`. It does not answer while it
-/// waits for a single channel, for instance in `peers()[1].receive`.
+/// waits in a step or advances a session, and in `peers().wait`, `peers().poll` and `serve`. It
+/// does not answer while it waits for a single channel, for instance in `peers()[1].receive`.
 ///
 /// A move-only owner. The size of a moved-from world is 0, and its operations fail. Call a last
 /// barrier on all ranks before any of them destroys its world. Thread rule: as for a group.
@@ -233,11 +237,26 @@ class world {
   /// the step because of that rank then have no error. `not_connected` if the program has replaced
   /// the world's channel to the rank by a different channel. Errors without a rank:
   /// `resource_exhausted`, in which case this rank does not take part; `invalid_input` if the list
-  /// contains a rank twice, contains a rank beyond the size, or lacks this rank.
+  /// contains a rank twice, contains a rank beyond the size, or lacks this rank; `busy` if another
+  /// step of this rank is in progress, in which case nothing happens.
   group_results barrier(const wait_limit& limit,
                         barrier_kind kind = barrier_kind::by_size) noexcept;
   group_results barrier(const peer_list& ranks, const wait_limit& limit,
                         barrier_kind kind = barrier_kind::by_size) noexcept;
+  /// Starts a barrier of all ranks, or of all ranks in the list, and returns at once. The session
+  /// continues it from an event loop, and returns the same results. Other ranks may call `barrier`
+  /// or `start_barrier`.
+  ///
+  ///     VERBSPP_CO_TRY(session, all.start_barrier(5s));
+  ///     VERBSPP_CO_TRYV(co_await loop.async_run(std::move(session)));
+  ///
+  /// \errors `busy` if another step is in progress; `invalid_input` for a list that `barrier`
+  /// refuses; `resource_exhausted`, in which case the barrier was not started
+  [[nodiscard]] result<barrier_session> start_barrier(
+      const wait_limit& limit, barrier_kind kind = barrier_kind::by_size) noexcept;
+  [[nodiscard]] result<barrier_session> start_barrier(
+      const peer_list& ranks, const wait_limit& limit,
+      barrier_kind kind = barrier_kind::by_size) noexcept;
   /// A barrier inside a scope of `peers()`. This rank takes part only after all requests that were
   /// posted through the scope have finished, within the scope's limit. When the barrier has
   /// succeeded, all data that other ranks wrote through their scopes before the barrier has
