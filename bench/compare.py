@@ -101,8 +101,10 @@ OF_DEVICE = ["doorbells", "completions", "locks"]
 
 
 def read_profile(path):
-    """Returns the name of the loop in a profile, and the instructions of each function outside the device."""
-    name, function, in_device, cost_of_call, spent = None, None, False, False, collections.Counter()
+    """Returns the name of the loop in a profile, and the instructions of each function, without those of the device
+    and of the functions that it calls."""
+    name, function, spent = None, None, collections.Counter()
+    in_device, called, leaves_object, cost_of_call = False, None, False, False
     for line in path.read_text().splitlines():
         if line.startswith("ob="):
             in_device = DEVICE in line
@@ -111,13 +113,21 @@ def read_profile(path):
             if function.startswith("loop_"):
                 # clang's function names include the parameters, and those of lambdas the function around them.
                 name = function.removeprefix("loop_").partition("(")[0].partition("::")[0]
+        elif line.startswith("cob="):
+            leaves_object = True
+        elif line.startswith("cfn="):
+            called = line.removeprefix("cfn=")
         elif line.startswith("calls="):
             cost_of_call = True
         elif line[:1].isdigit():
-            # The line after a call is its cost, which the profile counts again in the callee.
+            cost = int(line.split()[1])
             if not cost_of_call and not in_device:
-                spent[function] += int(line.split()[1])
-            cost_of_call = False
+                spent[function] += cost
+            # The line after a call is its cost, which the profile counts again in the callee. The device calls
+            # only functions of libc, such as memcpy.
+            if cost_of_call and in_device and leaves_object:
+                spent[called] -= cost
+            cost_of_call = leaves_object = False
     return name, spent
 
 
