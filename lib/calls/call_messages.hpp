@@ -84,16 +84,16 @@ class method_list_reader {
   std::uint32_t message_size_ = 0;
 };
 
-/// Posts a send of the message. There is no handle to this request: the place of the message
-/// returns to the pool when the device has released it.
-/// \errors those of `channel::post_send`; the message then stays with the caller of this function
-[[nodiscard]] VERBSPP_DATA_PATH result<void> post_frame(channel& link, message&& frame) noexcept {
-  channel_core& core = channel_access::core_of(link);
-  VERBSPP_TRY(whole, frame.gather());
-  const send_operation operation{.elements = whole};
+/// Posts a send of the message in a place. There is no handle to this request: the place returns to
+/// its pool when the device has released it.
+/// \errors those of `channel::post_send`; the place then stays with the caller of this function
+[[nodiscard]] VERBSPP_DATA_PATH result<void> post_frame(channel_core& core,
+                                                        const kept_memory& place,
+                                                        const ibv_sge& frame) noexcept {
+  const send_operation operation{.elements = gather_element::from_native(frame)};
   request made;
   VERBSPP_TRYV(core.post(operation, made, {.has_handle = false}));
-  core.sends().keep_unheld(made.number, std::move(frame).give());
+  core.sends().keep_unheld(made.number, place);
   if (core.watches()) [[unlikely]]
     core.protect(made.number, native_of(operation.elements));
   return success();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "calls/call_messages.hpp"
+#include "channel/inbox_state.hpp"
 #include <verbspp/base/detail/words.hpp>
 #include <verbspp/calls/caller.hpp>
 #include <verbspp/calls/detail/caller_core.hpp>
@@ -54,10 +55,15 @@ caller_core::caller_core(inbox answers, message_pool pool, channel_core& core,
       sent_size_(options.sent_size),
       copied_size_(options.copied_size),
       counters_(new(std::nothrow) method_counters[1]),
+      recent_(counters_.get()),
       measures_durations_(options.measures_durations) {
   if (!slots_) return;
   for (std::uint32_t i = 0; i < options.in_flight; ++i)
-    slots_.get()[i].next_free = static_cast<std::uint16_t>(i + 1);
+    slots_.get()[i] = {.number = i, .next_free = static_cast<std::uint16_t>(i + 1)};
+}
+
+caller_core::~caller_core() {
+  if (begun_ != no_place) pool_.places()->give_back(begun_);
 }
 
 result<reference<caller_core>> caller_core::open(prepared_channel& link,
@@ -128,10 +134,10 @@ result<void> caller_core::compare(std::span<const method_description* const> met
                                   const wait_limit& until) noexcept {
   std::size_t next = 0;
   do {
-    VERBSPP_TRY(request, begin_waiting(comparison, until));
-    method_list_writer list(body_of(request), message_size_);
+    VERBSPP_TRY(request, begin_waiting(comparison, nullptr, until));
+    method_list_writer list(request, message_size_);
     while (next < methods.size() && list.add(*methods[next])) ++next;
-    VERBSPP_TRY(slot, send(std::move(request), comparison, list.size()));
+    VERBSPP_TRY(slot, send(comparison, list.size()));
     VERBSPP_TRY(answer, wait(slot, comparison, until));
     const std::byte* const of_service = body_of(std::as_const(answer)).data();
     const auto largest = get_from_frame<std::uint32_t>(of_service);
@@ -161,6 +167,7 @@ result<void> caller_core::make_counters(
   counters_ = owned<method_counters[]>(new (std::nothrow) method_counters[count + 1]);
   if (measures_durations_)
     durations_ = owned<duration_histogram[]>(new (std::nothrow) duration_histogram[count + 1]);
+  recent_ = counters_.get();
   method_count_ = 0;
   if (!counters_ || (measures_durations_ && !durations_))
     return error::from_errno(ENOMEM, starting);
@@ -172,12 +179,12 @@ result<void> caller_core::make_counters(
 VERBSPP_DATA_PATH bool caller_core::has_credit() const noexcept {
   // Each answer that may arrive needs a receive.
   return is_above(credits_, sent_) && first_free_ != in_flight_ &&
-         sent_ - answered_ < answers_.posted();
+         sent_ - answered_ < answers_.state_->posted;
 }
 
 bool caller_core::may_begin() noexcept {
   return failure_.has_value() || link_.state() != channel_state::connected ||
-         (has_credit() && pool_.available() != 0);
+         (has_credit() && !lacks_places());
 }
 
 error caller_core::has_no_credit(const char* method) noexcept {
@@ -186,7 +193,17 @@ error caller_core::has_no_credit(const char* method) noexcept {
           "answers use up the memory: take and drop answers, or try again later"};
 }
 
-result<message> caller_core::begin(const method_description& of) noexcept {
+std::span<std::byte> caller_core::begin_at_once() noexcept {
+  if (!has_credit() || failure_) [[unlikely]]
+    return {};
+  if (begun_ == no_place) [[likely]]
+    begun_ = pool_.places()->take();
+  if (begun_ == no_place) [[unlikely]]
+    return {};
+  return space();
+}
+
+result<std::span<std::byte>> caller_core::begin(const method_description& of) noexcept {
   if (!has_credit() || failure_) [[unlikely]] {
     poll();
     if (failure_) return *failure_;
@@ -195,20 +212,18 @@ result<message> caller_core::begin(const method_description& of) noexcept {
     if (!link_.is_connected()) return core_.connection().refusal(of.name);
     if (!has_credit()) return has_no_credit(of.name);
   }
-  result<message> request = pool_.take();
-  if (request.has_value()) [[likely]] {
-    static_cast<void>(request.assume_value().resize(call_header::size + largest_request_));
-    return request;
-  }
+  if (begun_ == no_place) begun_ = pool_.places()->take();
+  if (begun_ != no_place) return space();
   poll();  // perhaps the device has released the places of earlier requests
   return has_no_credit(of.name);
 }
 
-result<message> caller_core::begin_waiting(const method_description& of, const loan* lent,
-                                           const wait_limit& until) noexcept {
+result<std::span<std::byte>> caller_core::begin_waiting(const method_description& of,
+                                                        const loan* lent,
+                                                        const wait_limit& until) noexcept {
   bool has_waited = false;
   for (;;) {
-    result<message> begun = lent == nullptr ? begin(of) : begin_lending(of, *lent);
+    const auto begun = lent == nullptr ? begin(of) : begin_lending(of, *lent);
     if (begun.has_value() || begun.assume_error() != error_kind::would_block) [[likely]]
       return begun;
     if (!has_waited) add(counters_of(of.number).counted.waits, 1);
@@ -274,11 +289,12 @@ result<void> caller_core::request_lane(calling_lane& lane) noexcept {
                            access::local_write | access::remote_read | access::remote_write));
   const auto own = prepared.endpoint().encode();
   const auto number = static_cast<std::uint16_t>(&lane - lanes_.get());
-  std::byte* const body = body_of(request).data();
+  std::byte* const body = request.data();
   std::memset(body, 0, lane_request_size);
   put_in_frame(body, number);
   std::memcpy(body + lane_request_size - own.size(), own.data(), own.size());
-  VERBSPP_TRY(slot, send(std::move(request), opening_lane, lane_request_size));
+  VERBSPP_TRY(slot,
+              send_frame(opening_lane, lane_request_size, call_frame_kind::lane_request, no_lane));
   lane.link = channel(std::move(prepared));
   lane.slot = slot;
   lane.at = calling_lane::stage::requested;
@@ -381,13 +397,13 @@ bool caller_core::sends(const method_description& of, const loan& lent) const no
          space_for_sending(of, what.length, lent.request_size) <= largest_request_;
 }
 
-result<message> caller_core::begin_sending(const method_description& of,
-                                           const loan& lent) noexcept {
+result<std::span<std::byte>> caller_core::begin_sending(const method_description& of,
+                                                        const loan& lent) noexcept {
   if (!sent_loans_) sent_loans_ = owned<sent_loan[]>(new (std::nothrow) sent_loan[in_flight_]);
   if (!sent_loans_) return error::from_errno(ENOMEM, of.name);
   VERBSPP_TRY(begun, begin(of));
   const std::span memory(lent.what.memory, lent.what.length);
-  std::byte* const body = body_of(begun).data();
+  std::byte* const body = begun.data();
   describe({.address = 0, .length = memory.size(), .rights = of.lends}, sent_lane, body);
   if (of.lends.contains(access::remote_read))
     std::memcpy(body + loan_size, memory.data(), memory.size());
@@ -420,8 +436,8 @@ void caller_core::end_access(std::uint16_t lane, slot_index slot) noexcept {
     lanes_.get()[lane].close();
 }
 
-result<message> caller_core::begin_lending(const method_description& of,
-                                           const loan& lent) noexcept {
+result<std::span<std::byte>> caller_core::begin_lending(const method_description& of,
+                                                        const loan& lent) noexcept {
   if (sends(of, lent)) return begin_sending(of, lent);
   for (;;) {
     calling_lane* found = nullptr;
@@ -429,8 +445,7 @@ result<message> caller_core::begin_lending(const method_description& of,
       VERBSPP_TRY(idle, find_lane());
       found = idle;
     }
-    result<message> begun = begin(of);
-    if (begun.has_error()) return begun;
+    VERBSPP_TRY(begun, begin(of));
     std::uint16_t number = no_lane;
     remote_memory_description described{.address = 0, .length = 0, .rights = of.lends};
     if (found != nullptr) {
@@ -457,13 +472,13 @@ result<message> caller_core::begin_lending(const method_description& of,
       add(counters.lent_bytes, described.length);
       if (lane.uses_copy) add(counters.copied_bytes, described.length);
     }
-    describe(described, number, body_of(begun.assume_value()).data());
+    describe(described, number, begun.data());
     return begun;
   }
 }
 
-void caller_core::abandon_loan(const message& begun) noexcept {
-  const std::uint16_t number = lane_in(body_of(begun));
+void caller_core::abandon_loan() noexcept {
+  const std::uint16_t number = lane_in(space());
   if (number == sent_lane)
     end_access(number, static_cast<slot_index>(first_free_));
   else if (number != no_lane)
@@ -488,103 +503,158 @@ result<void> caller_core::end_loan(calling_lane& lane, bool has_failed) noexcept
   return success();
 }
 
-result<caller_core::slot_index> caller_core::send(message&& request, const method_description& of,
-                                                  std::size_t size) noexcept {
+VERBSPP_DATA_PATH result<caller_core::slot_index> caller_core::send_frame(
+    const method_description& of, std::size_t size, call_frame_kind kind,
+    std::uint16_t lane) noexcept {
   const auto index = static_cast<slot_index>(first_free_);
   call_slot& slot = slots_.get()[index];
-  call_frame_kind kind = call_frame_kind::call;
-  std::uint16_t lane = no_lane;
-  if (!of.lends.empty()) [[unlikely]] {
-    kind = call_frame_kind::lending_call;
-    lane = lane_in(body_of(request));
-  } else if (&of == &opening_lane) {
-    kind = call_frame_kind::lane_request;
-  }
+  const kept_memory place{.keeper = pool_.places(), .place = begun_};
+  const ibv_sge frame =
+      pool_.places()->element(place.place, static_cast<std::uint32_t>(call_header::size + size));
   const call_header header{.kind = kind,
                            .flags = {},
                            .method = of.number,
-                           .number = static_cast<std::uint32_t>(slot.generation) << 16 | index,
+                           .number = slot.number,
                            .length = static_cast<std::uint32_t>(size),
                            .credits = 0};
-  header.encode(request.bytes().data());
-  static_cast<void>(request.resize(call_header::size + size));
-  const result<void> posted = post_frame(link_, std::move(request));
-  if (posted.has_error()) [[unlikely]] {
-    end_access(lane, index);
+  header.encode(reinterpret_cast<std::byte*>(frame.addr));
+  const result<void> posted = post_frame(core_, place, frame);
+  if (posted.has_error()) [[unlikely]]
     return posted.assume_error();
-  }
+  begun_ = no_place;
   first_free_ = slot.next_free;
   slot.state = slot_state::waiting;
   slot.method = of.number;
   slot.lane = lane;
+  if (recent_->number != of.number) [[unlikely]]
+    recent_ = &counters_of(of.number);
+  method_counters& counters = *recent_;
+  slot.counters = &counters;
   ++sent_;
-  caller_statistics& counters = counters_of(of.number).counted;
-  add(counters.calls, 1);
-  add(counters.request_bytes, size);
+  add(counters.counted.calls, 1);
+  add(counters.counted.request_bytes, size);
   if (measures_durations_) [[unlikely]]
     slot.begun = std::chrono::steady_clock::now();
   return index;
 }
 
+result<caller_core::slot_index> caller_core::send(const method_description& of,
+                                                  std::size_t size) noexcept {
+  if (size > largest_request_) [[unlikely]]
+    return error::above_limit(of.name, "size of the encoded request in bytes", size,
+                              largest_request_);
+  return send_frame(of, size, call_frame_kind::call, no_lane);
+}
+
+result<caller_core::slot_index> caller_core::send_lending(const method_description& of,
+                                                          std::size_t size) noexcept {
+  const std::uint16_t lane = lane_in(space());
+  const auto index = static_cast<slot_index>(first_free_);
+  auto sent = size > largest_request_
+                  ? result<slot_index>(error::above_limit(
+                        of.name, "size of the encoded request in bytes", size, largest_request_))
+                  : send_frame(of, size, call_frame_kind::lending_call, lane);
+  if (sent.has_error()) end_access(lane, index);
+  return sent;
+}
+
 template <class Next>
-void caller_core::take_each(Next next) noexcept {
-  while (std::optional<result<message>> arrived = next()) {
-    if (arrived->has_error()) return fail(arrived->assume_error());
-    take(std::move(arrived->assume_value()));
-  }
+VERBSPP_DATA_PATH void caller_core::take_each(Next next) noexcept {
+  inbox_state& answers = *answers_.state_.get();
+  pool_places& places = *answers.pool.places();
+  for (std::uint32_t place; (place = next(answers)) != inbox::nothing;)
+    take(message(&places, place, places.record(place).work.bytes_filled(0)));
+  // Posts the receives for the next answers, all at once.
+  if (const auto refused = answers_.next_arrived()) fail(refused->assume_error());
 }
 
 void caller_core::poll() noexcept {
-  take_each([this] { return answers_.next(); });
+  take_each([](inbox_state& answers) { return inbox::take(answers); });
 }
 
 void caller_core::take_arrived() noexcept {
-  take_each([this] { return answers_.next_arrived(); });
+  take_each([](inbox_state& answers) { return inbox::take_arrived(answers); });
 }
 
-void caller_core::take(message&& arrived) noexcept {
-  const auto header = call_header::decode(std::as_const(arrived).bytes());
-  const std::uint32_t index = header ? header->number & UINT16_MAX : 0;
-  if (!header || is_call(header->kind) || index >= in_flight_) {
-    // This does not call `close`, because `close` resumes coroutines, and this function may be
-    // called while a poll tests which coroutines to resume.
-    link_.stop();
-    return fail({error_kind::mismatch, "caller",
-                 "the peer has sent a message that is not an answer to a call: it runs no service "
-                 "on this channel, or uses another version of verbspp"});
-  }
-  call_slot& slot = slots_.get()[index];
-  const bool is_expected =
-      slot.generation == header->number >> 16 && slot.method == header->method &&
-      (slot.state == slot_state::waiting || slot.state == slot_state::given_up);
-  if (!is_expected) {
-    // The answer belongs to no call. It has consumed a receive, but its credits do not count.
-    add(counters_of(header->method).counted.late_answers, 1);
-    return;
-  }
+VERBSPP_DATA_PATH void caller_core::count_answer(std::uint32_t credits) noexcept {
   ++answered_;
-  if (is_above(header->credits, credits_)) credits_ = header->credits;
-  if (slot.state == slot_state::given_up) {
-    add(counters_of(header->method).counted.late_answers, 1);
-    return free(static_cast<slot_index>(index));
-  }
+  if (is_above(credits, credits_)) credits_ = credits;
+}
+
+void caller_core::refuse_peer() noexcept {
+  // This does not call `close`, because `close` resumes coroutines, and this function may be called
+  // while a poll tests which coroutines to resume.
+  link_.stop();
+  fail({error_kind::mismatch, "caller",
+        "the peer has sent a message that is not an answer to a call: it runs no service on this "
+        "channel, or uses another version of verbspp"});
+}
+
+VERBSPP_DATA_PATH void caller_core::take(message&& arrived) noexcept {
+  const std::span<const std::byte> bytes = std::as_const(arrived).bytes();
+  if (!call_header::is_from_service(bytes)) [[unlikely]]
+    return refuse_peer();
+  const std::byte* const header = bytes.data();
+  const std::uint32_t number = call_header::number_in(header);
+  const std::uint32_t index = number & UINT16_MAX;
+  if (index >= in_flight_) [[unlikely]]
+    return refuse_peer();
+  call_slot& slot = slots_.get()[index];
+  if (slot.number != number || slot.method != call_header::method_in(header) ||
+      slot.state != slot_state::waiting) [[unlikely]]
+    return take_late(header);
+  count_answer(call_header::credits_in(header));
   slot.state = slot_state::answered;
+  slot.first = header[0];
   slot.answer = std::move(arrived);
 }
 
-VERBSPP_DATA_PATH void caller_core::free(slot_index index) noexcept {
-  call_slot& slot = slots_.get()[index];
+void caller_core::take_late(const std::byte* header) noexcept {
+  const std::uint16_t method = call_header::method_in(header);
+  const std::uint32_t number = call_header::number_in(header);
+  add(counters_of(method).counted.late_answers, 1);
+  call_slot& slot = slots_.get()[number & UINT16_MAX];
+  // An answer that belongs to no call has consumed a receive, but its credits do not count.
+  if (slot.number != number || slot.method != method || slot.state != slot_state::given_up) return;
+  count_answer(call_header::credits_in(header));
+  free(slot);
+}
+
+VERBSPP_DATA_PATH void caller_core::free(call_slot& slot) noexcept {
   slot.state = slot_state::free;
-  ++slot.generation;
+  slot.number += std::uint32_t{UINT16_MAX} + 1;
   slot.next_free = static_cast<std::uint16_t>(first_free_);
-  first_free_ = index;
+  first_free_ = slot.number & UINT16_MAX;
 }
 
 void caller_core::fail(const error& why) noexcept {
   if (!failure_) failure_ = why;
 }
 
+VERBSPP_DATA_PATH bool caller_core::is_plain(const call_slot& slot,
+                                             const method_description& of) const noexcept {
+  return slot.state == slot_state::answered && slot.lane == no_lane && !measures_durations_ &&
+         slot.first == static_cast<std::byte>(call_frame_kind::answer) &&
+         (of.answer_size == any_size || of.answer_size == slot.answer.size() - call_header::size);
+}
+
+VERBSPP_DATA_PATH result<message> caller_core::finish_plainly(call_slot& slot) noexcept {
+  caller_statistics& counters = slot.counters->counted;
+  add(counters.answers, 1);
+  add(counters.answer_bytes, slot.answer.size() - call_header::size);
+  free(slot);
+  return std::move(slot.answer);
+}
+
 result<message> caller_core::finish(slot_index index, const method_description& of) noexcept {
+  call_slot& slot = slots_.get()[index];
+  if (is_plain(slot, of)) [[likely]]
+    return finish_plainly(slot);
+  return finish_with_care(index, of);
+}
+
+result<message> caller_core::finish_with_care(slot_index index,
+                                              const method_description& of) noexcept {
   call_slot& slot = slots_.get()[index];
   if (slot.state != slot_state::answered) {
     give_up(index);
@@ -592,15 +662,15 @@ result<message> caller_core::finish(slot_index index, const method_description& 
                     : error(error_kind::not_connected, of.name, "the connection was closed");
   }
   message answer = std::move(slot.answer);
-  method_counters& counters = counters_of(of.number);
+  method_counters& counters = *slot.counters;
   if (measures_durations_) [[unlikely]] {
     const auto range = duration_histogram::range_of(std::chrono::steady_clock::now() - slot.begun);
     add(durations_.get()[&counters - counters_.get()].counter(range), 1);
   }
-  const std::byte first = std::as_const(answer).bytes()[0];
+  const std::byte first = slot.first;
   const auto kind = static_cast<call_frame_kind>(first & ~call_header::all_flags);
   const std::uint16_t lane = slot.lane;
-  free(index);
+  free(slot);
   if (lane != no_lane) [[unlikely]]
     VERBSPP_TRYV(lane == sent_lane ? take_sent(index, answer, counters.counted)
                                    : end_loan(lanes_.get()[lane],
@@ -621,15 +691,16 @@ result<message> caller_core::finish(slot_index index, const method_description& 
 
 result<message> caller_core::wait(slot_index index, const method_description& of,
                                   call_limit limit) noexcept {
-  if (!is_done(index)) [[unlikely]]
-    poll();
-  if (!is_done(index)) [[unlikely]]
-    return wait_longer(index, of, limit);
-  return finish(index, of);
+  call_slot& slot = slots_.get()[index];
+  if (is_plain(slot, of)) [[likely]]
+    return finish_plainly(slot);
+  return wait_longer(index, of, limit);
 }
 
 result<message> caller_core::wait_longer(slot_index index, const method_description& of,
                                          call_limit limit) noexcept {
+  if (!is_done(index)) poll();
+  if (is_done(index)) return finish(index, of);
   const wait_limit until = begin_limit(limit);
   while (!is_done(index)) {
     result<message> next = answers_.wait(until);
@@ -648,12 +719,12 @@ result<message> caller_core::wait_longer(slot_index index, const method_descript
 
 void caller_core::give_up(slot_index index) noexcept {
   call_slot& slot = slots_.get()[index];
-  add(counters_of(slot.method).counted.given_up, 1);
+  add(slot.counters->counted.given_up, 1);
   // The service may still access the memory. Closing the lane ends this access.
   end_access(std::exchange(slot.lane, no_lane), index);
   if (slot.state == slot_state::answered) {
     slot.answer = message();
-    return free(index);
+    return free(slot);
   }
   slot.state = slot_state::given_up;
 }

@@ -29,6 +29,25 @@ short_text text_of_size(std::uint32_t size) noexcept {
   return size == any_size ? short_text("any number of bytes") : short_text(size, " bytes");
 }
 
+void refuse_number(open_call& call, std::uint16_t number) noexcept {
+  call.refuse(error_kind::not_found,
+              short_text("the service has no method with the number ", number).view());
+}
+
+void refuse_loan(open_call& call, bool expects_loan) noexcept {
+  call.refuse(error_kind::mismatch, expects_loan
+                                        ? "the call lends no memory, but the service expects "
+                                          "some: define the method alike at both ends"
+                                        : "the call lends memory, but the service expects none: "
+                                          "define the method alike at both ends");
+}
+
+void refuse_size(open_call& call, std::uint32_t actual, std::uint32_t expected) noexcept {
+  call.refuse(
+      error_kind::mismatch,
+      short_text("the request has ", actual, " bytes, but the service expects ", expected).view());
+}
+
 /// Returns the text for the rights to lent memory in an error message.
 const char* text_of_loan(access_flags rights) noexcept {
   if (rights.empty()) return "none";
@@ -40,6 +59,28 @@ const char* text_of_loan(access_flags rights) noexcept {
 }  // namespace
 
 // The answers of a client.
+
+VERBSPP_DATA_PATH bool calling_client::send(channel_core& link, message& answer,
+                                            service_statistics& counters) noexcept {
+  std::byte* const header = answer.bytes().data();
+  call_header::set_credits(header, answered_ + 1 + in_flight_);
+  const std::uint32_t size = answer.size();
+  const bool is_refusal =
+      (header[0] & ~call_header::all_flags) == static_cast<std::byte>(call_frame_kind::refusal);
+  const kept_memory kept = std::move(answer).give();
+  auto& places = static_cast<pool_places&>(*kept.keeper);
+  const auto posted = post_frame(link, kept, places.element(kept.place, size));
+  if (posted.has_error()) [[unlikely]] {
+    message unsent(&places, kept.place, size);
+    if (posted.assume_error() != error_kind::would_block) return true;  // the channel is broken
+    answer = std::move(unsent);
+    return false;
+  }
+  ++answered_;
+  count(is_refusal ? counters.refusals : counters.answers, 1);
+  count(counters.answer_bytes, size - call_header::size);
+  return true;
+}
 
 void calling_client::begin_turn() noexcept {
   const brief_guard guard(lock_);
@@ -56,7 +97,13 @@ VERBSPP_DATA_PATH void calling_client::deliver(message&& answer) noexcept {
   hub_.wake(id_);
 }
 
-void calling_client::end_turn(channel& link, service_core& counting) noexcept {
+VERBSPP_DATA_PATH void calling_client::send_or_keep(channel_core& link, message&& answer,
+                                                    service_statistics& counters) noexcept {
+  if (!send(link, answer, counters)) [[unlikely]]
+    deliver(std::move(answer));
+}
+
+void calling_client::end_turn(channel_core& link, service_core& counting) noexcept {
   bool has_room = true;
   for (;;) {
     std::uint32_t count = 0;
@@ -72,32 +119,13 @@ void calling_client::end_turn(channel& link, service_core& counting) noexcept {
     }
     for (std::uint32_t i = 0; i < count; ++i) {
       message& answer = sending_.get()[i];
-      has_room = has_room && send(link, answer, counting);
+      const std::uint16_t method = call_header::method_in(answer.bytes().data());
+      has_room = has_room && send(link, answer, counting.counters_of(method));
       if (has_room) continue;
       const brief_guard guard(lock_);
       ready_.get()[ready_count_++] = std::move(answer);
     }
   }
-}
-
-bool calling_client::send(channel& link, message& answer, service_core& counting) noexcept {
-  std::byte* const header = answer.bytes().data();
-  const std::uint16_t method = call_header::method_in(header);
-  call_header::set_credits(header, answered_ + 1 + in_flight_);
-  const std::size_t size = answer.size() - call_header::size;
-  const bool is_refusal =
-      (header[0] & ~call_header::all_flags) == static_cast<std::byte>(call_frame_kind::refusal);
-  const auto posted = post_frame(link, std::move(answer));
-  if (posted.has_error()) {
-    if (posted.assume_error() == error_kind::would_block) return false;
-    answer = message();  // the channel is broken
-    return true;
-  }
-  ++answered_;
-  service_statistics& counters = counting.counters_of(method);
-  count(is_refusal ? counters.refusals : counters.answers, 1);
-  count(counters.answer_bytes, size);
-  return true;
 }
 
 void calling_client::leave() noexcept {
@@ -113,19 +141,30 @@ error open_call::answered_already(const char* operation) noexcept {
   return {error_kind::invalid_input, operation, "this call was answered already, or moved from"};
 }
 
-void open_call::finish(call_frame_kind kind, std::size_t size) noexcept {
-  std::byte flags{};
-  if (lent_) [[unlikely]] {
-    if (!lent_->is_lane_usable()) flags = call_header::lane_failed;
-    if (lent_->has_written()) flags = call_header::has_written;
-    if (lent_->is_sent()) size = lent_->complete(size);
-  }
+VERBSPP_DATA_PATH void open_call::finish(call_frame_kind kind, std::size_t size,
+                                         std::byte flags) noexcept {
   static_cast<void>(message_.resize(call_header::size + size));
   // The header keeps the number and the method of the request.
   call_header::set_kind(message_.bytes().data(), kind, static_cast<std::uint32_t>(size), flags);
-  lent_ = {};
+  const reference<calling_client> client = std::move(client_);
+  if (keeps_answer_) return;
   message answer = std::move(message_);  // returns to its pool at once if the client has left
-  std::exchange(client_, {})->deliver(std::move(answer));
+  client->deliver(std::move(answer));
+}
+
+void open_call::finish_lending(call_frame_kind kind, std::size_t size) noexcept {
+  std::byte flags{};
+  if (!lent_->is_lane_usable()) flags = call_header::lane_failed;
+  if (lent_->has_written()) flags = call_header::has_written;
+  if (lent_->is_sent()) size = lent_->complete(size);
+  lent_ = {};
+  finish(kind, size, flags);
+}
+
+void open_call::finish(call_frame_kind kind, std::size_t size) noexcept {
+  if (lent_) [[unlikely]]
+    return finish_lending(kind, size);
+  finish(kind, size, {});
 }
 
 result<void> open_call::lend_sent(const remote_memory_description& what,
@@ -176,6 +215,7 @@ void open_call::refuse(const error& why) noexcept {
 }
 
 void open_call::drop() noexcept {
+  keeps_answer_ = false;
   refuse(error_kind::cancelled, "the service's handler has dropped the call without an answer");
 }
 
@@ -285,64 +325,64 @@ result<void> service_core::poll() {
   return success();
 }
 
+VERBSPP_DATA_PATH void service_core::dispatch(open_call& call, call_frame_kind kind,
+                                              std::uint16_t method, const method_entry& entry,
+                                              calling_client& client, channel& link) {
+  if (kind == call_frame_kind::lane_request) [[unlikely]]
+    return connect_lane(call, client, link);
+  if (method == comparing_methods) [[unlikely]]
+    return compare(call, client);
+  if (entry.handler == nullptr) [[unlikely]]
+    return refuse_number(call, method);
+  const method_description& called = entry.handler->method();
+  if (!called.lends.empty() != (kind == call_frame_kind::lending_call)) [[unlikely]]
+    return refuse_loan(call, !called.lends.empty());
+  if (!called.lends.empty() && !take_loan(call, client, called)) return;
+  const auto actual = static_cast<std::uint32_t>(call.request().size());
+  const std::uint32_t size = called.request_size;
+  if (size != any_size && size != actual) [[unlikely]]
+    return refuse_size(call, actual, size);
+  entry.handler->take(std::move(call));
+}
+
+VERBSPP_DATA_PATH bool service_core::take(const reference<calling_client>& client, channel& link,
+                                          channel_core& core, message&& arrived) {
+  const std::span<const std::byte> bytes = std::as_const(arrived).bytes();
+  if (!call_header::is_from_caller(bytes) || !client->note_call()) [[unlikely]]
+    return false;
+  const call_frame_kind kind = call_header::kind_in(bytes.data());
+  const std::uint16_t method = call_header::method_in(bytes.data());
+  method_entry& entry = entry_of(method);
+  count(entry.counted.calls, 1);
+  count(entry.counted.request_bytes, bytes.size() - call_header::size);
+  open_call call(client, std::move(arrived));
+  dispatch(call, kind, method, entry, *client.get(), link);
+  if (message answer = call.take_answer())
+    client->send_or_keep(core, std::move(answer), entry.counted);
+  return true;
+}
+
 void service_core::serve(turn client) {
   struct answering {
     calling_client& client;
-    channel& link;
+    channel_core& core;
     service_core& counting;
-    ~answering() { client.end_turn(link, counting); }
+    ~answering() { client.end_turn(core, counting); }
   };
   const reference<calling_client> calling = *client.data();
   bool is_valid = true;
   {
     calling->begin_turn();
-    const answering until_end{*calling.get(), client.link(), *this};
+    channel_core& core = channel_access::core_of(client.link());
+    const answering until_end{*calling.get(), core, *this};
     while (auto arrived = client.next()) {
-      is_valid = take(calling, client.link(), std::move(*arrived));
+      is_valid = take(calling, client.link(), core, std::move(*arrived));
       if (!is_valid) break;
     }
   }
   if (is_valid) return;
   count(other_messages().counted.removed_clients, 1);
   client.remove();
-}
-
-VERBSPP_DATA_PATH void service_core::dispatch(open_call& call, const call_header& header,
-                                              const method_entry& entry, calling_client& client,
-                                              channel& link) {
-  if (header.kind == call_frame_kind::lane_request) return connect_lane(call, client, link);
-  if (header.method == comparing_methods) return compare(call, client);
-  if (entry.handler == nullptr)
-    return call.refuse(
-        error_kind::not_found,
-        short_text("the service has no method with the number ", header.method).view());
-  const method_description& method = entry.handler->method();
-  if (!method.lends.empty() != (header.kind == call_frame_kind::lending_call))
-    return call.refuse(error_kind::mismatch,
-                       method.lends.empty()
-                           ? "the call lends memory, but the service expects none: "
-                             "define the method alike at both ends"
-                           : "the call lends no memory, but the service expects "
-                             "some: define the method alike at both ends");
-  if (!method.lends.empty() && !take_loan(call, client, method)) return;
-  const auto actual = static_cast<std::uint32_t>(call.request().size());
-  const std::uint32_t size = method.request_size;
-  if (size != any_size && size != actual)
-    return call.refuse(
-        error_kind::mismatch,
-        short_text("the request has ", actual, " bytes, but the service expects ", size).view());
-  entry.handler->take(std::move(call));
-}
-
-bool service_core::take(const reference<calling_client>& client, channel& link, message&& arrived) {
-  const auto header = call_header::decode(std::as_const(arrived).bytes());
-  if (!header || !is_call(header->kind) || !client->note_call()) return false;
-  method_entry& entry = entry_of(header->method);
-  count(entry.counted.calls, 1);
-  count(entry.counted.request_bytes, header->length);
-  open_call call(client, std::move(arrived));
-  dispatch(call, *header, entry, *client.get(), link);
-  return true;
 }
 
 void service_core::compare(open_call& call, calling_client& client) const noexcept {

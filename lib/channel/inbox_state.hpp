@@ -88,4 +88,24 @@ VERBSPP_DATA_PATH bool channel_core::collect(inbox_state& inbox, std::uint32_t& 
 
 }  // namespace verbspp::detail
 
+namespace verbspp {
+
+VERBSPP_DATA_PATH std::uint32_t inbox::take(detail::inbox_state& mine) noexcept {
+  std::uint32_t place = nothing;
+  while (mine.arrived.is_empty() && mine.core.collect(mine, place)) {
+  }
+  return place != nothing ? place : take_arrived(mine);
+}
+
+VERBSPP_DATA_PATH std::uint32_t inbox::take_arrived(detail::inbox_state& mine) noexcept {
+  if (mine.arrived.is_empty() && mine.is_shared) mine.is_short = mine.core.take_shared_messages();
+  if (mine.arrived.is_empty()) return nothing;
+  const std::uint32_t place = mine.arrived.take_first(*mine.pool.places());
+  --mine.messages;
+  mine.core.note_message_taken();
+  return place;
+}
+
+}  // namespace verbspp
+
 #pragma GCC visibility pop

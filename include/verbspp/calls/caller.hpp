@@ -80,15 +80,14 @@ template <Method Called>
     return codec<value>::decode(body_of(std::as_const(arrived).assume_value()));
 }
 
-/// Encodes the request into the message that `begin` has returned, and sends it. \returns the slot
+/// Encodes the request into the space that `begin` has returned, and sends it. \returns the slot
 template <Method Called>
-[[nodiscard]] result<std::uint16_t> send_call(caller_core& core, result<message>&& begun,
-                                              request_for<Called> request) noexcept {
-  if (begun.has_error()) [[unlikely]]
-    return begun.assume_error();
-  message& into = begun.assume_value();
-  VERBSPP_TRY(size, codec<typename Called::request>::encode(request, body_of(into)));
-  return core.send(std::move(into), description_of<Called>, size);
+[[nodiscard]] VERBSPP_DATA_PATH result<std::uint16_t> send_call(
+    caller_core& core, std::span<std::byte> space, request_for<Called> request) noexcept {
+  const auto size = codec<typename Called::request>::encode(request, space);
+  if (size.has_error()) [[unlikely]]
+    return size.assume_error();
+  return core.send(description_of<Called>, size.assume_value());
 }
 
 /// The size of this request; `any_size` if it is not known before the request is encoded.
@@ -102,19 +101,20 @@ template <Method Called>
 
 /// As `send_call`, for a call that lends memory.
 template <Method Called>
-[[nodiscard]] result<std::uint16_t> send_lending_call(caller_core& core, result<message>&& begun,
+[[nodiscard]] result<std::uint16_t> send_lending_call(caller_core& core,
+                                                      const result<std::span<std::byte>>& begun,
                                                       request_for<Called> request,
                                                       const loan& lent) noexcept {
   if (begun.has_error()) [[unlikely]]
     return begun.assume_error();
-  message& into = begun.assume_value();
+  const std::span<std::byte> into = begun.assume_value();
   const std::size_t offset = caller_core::request_offset(into, description_of<Called>, lent);
-  const auto size = codec<typename Called::request>::encode(request, body_of(into).subspan(offset));
+  const auto size = codec<typename Called::request>::encode(request, into.subspan(offset));
   if (size.has_error()) [[unlikely]] {
-    core.abandon_loan(into);
+    core.abandon_loan();
     return size.assume_error();
   }
-  return core.send(std::move(into), description_of<Called>, offset + size.assume_value());
+  return core.send_lending(description_of<Called>, offset + size.assume_value());
 }
 
 template <Method Called>
@@ -153,7 +153,10 @@ class [[nodiscard]] pending_call {
   }
   pending_call(const pending_call&) = delete;
   pending_call& operator=(const pending_call&) = delete;
-  ~pending_call() { give_up(); }
+  VERBSPP_DATA_PATH ~pending_call() {
+    if (core_) [[unlikely]]
+      core_->give_up(slot_);
+  }
 
   /// True if the handle has a call whose answer was not taken, whether or not the answer has
   /// arrived.
@@ -267,8 +270,8 @@ class caller {
       return moved_from(Called::name);
     constexpr const auto& described = detail::description_of<Called>;
     const wait_limit until = core_->begin_limit(limit);
-    VERBSPP_TRY(slot, detail::send_call<Called>(*core_.get(),
-                                                core_->begin_waiting(described, until), request));
+    VERBSPP_TRY(space, core_->begin_waiting(described, nullptr, until));
+    VERBSPP_TRY(slot, detail::send_call<Called>(*core_.get(), space, request));
     return detail::decode_answer<Called>(core_->wait(slot, described, until));
   }
   /// As above, for a method whose calls lend memory: the service may access `memory` until it has
@@ -308,9 +311,15 @@ class caller {
       return moved_from(Called::name);
     if (core_->has_queue()) [[unlikely]]
       return detail::caller_core::has_no_credit(Called::name);
-    result<message> begun = core_->begin(detail::description_of<Called>);
-    VERBSPP_TRY(slot, detail::send_call<Called>(*core_.get(), std::move(begun), request));
-    return pending_call<Called>(core_, slot);
+    std::span<std::byte> space = core_->begin_at_once();
+    if (space.empty()) [[unlikely]] {
+      VERBSPP_TRY(begun, core_->begin(detail::description_of<Called>));
+      space = begun;
+    }
+    const auto slot = detail::send_call<Called>(*core_.get(), space, request);
+    if (slot.has_error()) [[unlikely]]
+      return slot.assume_error();
+    return pending_call<Called>(core_, slot.assume_value());
   }
   /// As above, for a method whose calls lend memory. The call keeps the shared memory until the
   /// service can no longer access it. Waits only for the device, which binds a memory window, and

@@ -27,8 +27,8 @@ namespace detail {
 /// Encodes the answer, and sends it.
 template <Method Called, class Answer = typename Called::answer>
   requires(!std::is_void_v<Answer>)
-[[nodiscard]] result<void> answer(open_call& call,
-                                  typename value_to_send<Answer>::type value) noexcept {
+[[nodiscard]] VERBSPP_DATA_PATH result<void> answer(
+    open_call& call, typename value_to_send<Answer>::type value) noexcept {
   return call.answer_with(
       Called::name, [&](std::span<std::byte> into) { return codec<Answer>::encode(value, into); });
 }

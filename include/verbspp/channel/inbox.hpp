@@ -19,6 +19,7 @@ class prepared_channel;
 
 namespace detail {
 class awaited_message;
+class caller_core;
 class channel_core;
 struct inbox_state;
 }  // namespace detail
@@ -114,6 +115,7 @@ class inbox {
 
  private:
   friend detail::awaited_message;
+  friend detail::caller_core;  // takes messages without an object for each
 
   explicit inbox(detail::owned<detail::inbox_state>&& state) noexcept;
   [[nodiscard]] static result<inbox> open(detail::channel_core& core, const message_pool& pool,

@@ -83,11 +83,13 @@ class [[nodiscard]] awaited_call : awaited {
       return true;
   }
   [[nodiscard]] result<std::uint16_t> send() noexcept {
-    if constexpr (LendsMemory<Called>)
+    if constexpr (LendsMemory<Called>) {
       return send_lending_call<Called>(*core_.get(), core_->begin_lending(description, lent_),
                                        request_, lent_);
-    else
-      return send_call<Called>(*core_.get(), core_->begin(description), request_);
+    } else {
+      VERBSPP_TRY(space, core_->begin(description));
+      return send_call<Called>(*core_.get(), space, request_);
+    }
   }
   [[nodiscard]] bool has_to_queue() const noexcept {
     return core_ && is_ordered() && core_->has_queue();

@@ -86,17 +86,26 @@ struct call_header {
   /// Returns the header, or nothing if the bytes are not a message of this protocol.
   [[nodiscard]] static std::optional<call_header> decode(
       std::span<const std::byte> message) noexcept {
-    if (message.size() < size || message[1] != std::byte{protocol_version}) return std::nullopt;
-    const call_header read{.kind = static_cast<call_frame_kind>(message[0] & ~all_flags),
-                           .flags = message[0] & all_flags,
-                           .method = get_from_frame<std::uint16_t>(&message[2]),
-                           .number = get_from_frame<std::uint32_t>(&message[4]),
-                           .length = get_from_frame<std::uint32_t>(&message[8]),
-                           .credits = get_from_frame<std::uint32_t>(&message[12])};
-    if (read.kind < call_frame_kind::call || read.kind > call_frame_kind::lane_request ||
-        read.length != message.size() - size || (is_call(read.kind) && read.flags != std::byte{0}))
-      return std::nullopt;
-    return read;
+    if (!is_from_caller(message) && !is_from_service(message)) return std::nullopt;
+    const std::byte* const header = message.data();
+    return call_header{.kind = kind_in(header),
+                       .flags = header[0] & all_flags,
+                       .method = method_in(header),
+                       .number = number_in(header),
+                       .length = static_cast<std::uint32_t>(message.size() - size),
+                       .credits = credits_in(header)};
+  }
+  /// True for messages of this protocol that a caller sends.
+  [[nodiscard]] static bool is_from_caller(std::span<const std::byte> message) noexcept {
+    if (!is_framed(message)) return false;
+    const auto kind = static_cast<call_frame_kind>(message[0]);  // calls have no flags
+    return is_call(kind) && kind <= call_frame_kind::lane_request;
+  }
+  /// True for messages of this protocol that a service sends.
+  [[nodiscard]] static bool is_from_service(std::span<const std::byte> message) noexcept {
+    if (!is_framed(message)) return false;
+    const call_frame_kind kind = kind_in(message.data());
+    return kind == call_frame_kind::answer || kind == call_frame_kind::refusal;
   }
 
   /// Turns the encoded header of a call into the header of its answer.
@@ -105,11 +114,26 @@ struct call_header {
     header[0] = static_cast<std::byte>(kind) | flags;
     put_in_frame(header + 8, length);
   }
+  [[nodiscard]] static call_frame_kind kind_in(const std::byte* header) noexcept {
+    return static_cast<call_frame_kind>(header[0] & ~all_flags);
+  }
   [[nodiscard]] static std::uint16_t method_in(const std::byte* header) noexcept {
     return get_from_frame<std::uint16_t>(header + 2);
   }
+  [[nodiscard]] static std::uint32_t number_in(const std::byte* header) noexcept {
+    return get_from_frame<std::uint32_t>(header + 4);
+  }
+  [[nodiscard]] static std::uint32_t credits_in(const std::byte* header) noexcept {
+    return get_from_frame<std::uint32_t>(header + 12);
+  }
   static void set_credits(std::byte* header, std::uint32_t credits) noexcept {
     put_in_frame(header + 12, credits);
+  }
+
+ private:
+  [[nodiscard]] static bool is_framed(std::span<const std::byte> message) noexcept {
+    return message.size() >= size && message[1] == std::byte{protocol_version} &&
+           get_from_frame<std::uint32_t>(&message[8]) == message.size() - size;
   }
 };
 

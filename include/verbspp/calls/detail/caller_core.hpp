@@ -44,7 +44,7 @@ class caller_core : public counted {
               const caller_options& options) noexcept;
   caller_core(const caller_core&) = delete;
   caller_core& operator=(const caller_core&) = delete;
-  ~caller_core() = default;
+  ~caller_core();
 
   /// Takes over the connected channel, and compares the methods with those of the service.
   [[nodiscard]] result<void> start(channel&& link, std::span<const method_description* const> of,
@@ -59,34 +59,38 @@ class caller_core : public counted {
   [[nodiscard]] caller_statistics statistics(std::uint16_t method) const noexcept;
   [[nodiscard]] duration_histogram durations(std::uint16_t method) const noexcept;
 
-  // A call is made in three steps. 1. `begin` or `begin_waiting` returns a message for the request.
-  // 2. The code that uses this class encodes the request into `body_of(message)`. 3. `send` sends
-  // the message, and returns the slot of the call, which `finish`, `wait` or `give_up` releases.
+  // A call is made in three steps. 1. `begin` or `begin_waiting` returns the space for the request.
+  // 2. The code that uses this class encodes the request into this space. 3. `send` sends the
+  // message, and returns the slot of the call, which `finish`, `wait` or `give_up` releases. If a
+  // call is not sent, the next call uses the same space.
 
   /// \errors `would_block` if no call can be sent at the moment
-  [[nodiscard]] result<message> begin(const method_description& of) noexcept;
+  [[nodiscard]] result<std::span<std::byte>> begin(const method_description& of) noexcept;
   [[nodiscard]] static error has_no_credit(const char* method) noexcept;
-  [[nodiscard]] result<message> begin_waiting(const method_description& of,
-                                              const wait_limit& until) noexcept {
-    return begin_waiting(of, nullptr, until);
-  }
-  // If the call lends memory, these functions describe the memory at the beginning of the body. The
-  // request follows at `request_offset`.
-  [[nodiscard]] result<message> begin_lending(const method_description& of,
-                                              const loan& lent) noexcept;
-  [[nodiscard]] result<message> begin_waiting(const method_description& of, const loan* lent,
-                                              const wait_limit& until) noexcept;
-  [[nodiscard]] static std::size_t request_offset(const message& begun,
+  /// Returns the space if a call can be sent at the moment; otherwise an empty space. Does not
+  /// poll.
+  [[nodiscard]] std::span<std::byte> begin_at_once() noexcept;
+  // If the call lends memory, `begin_lending` describes the memory at the beginning of the space.
+  // The request follows at `request_offset`, and `send_lending` sends the message.
+  [[nodiscard]] result<std::span<std::byte>> begin_lending(const method_description& of,
+                                                           const loan& lent) noexcept;
+  /// Waits until the call can be sent. \param lent null unless the call lends memory
+  [[nodiscard]] result<std::span<std::byte>> begin_waiting(const method_description& of,
+                                                           const loan* lent,
+                                                           const wait_limit& until) noexcept;
+  [[nodiscard]] static std::size_t request_offset(std::span<const std::byte> begun,
                                                   const method_description& of,
                                                   const loan& lent) noexcept {
     const bool contains_memory =
-        lane_in(body_of(begun)) == sent_lane && of.lends.contains(access::remote_read);
+        lane_in(begun) == sent_lane && of.lends.contains(access::remote_read);
     return loan_size + (contains_memory ? lent.what.length : 0);
   }
   /// Ends the lease of a request that `begin_lending` has begun, and that will not be sent.
-  void abandon_loan(const message& begun) noexcept;
-  [[nodiscard]] result<slot_index> send(message&& request, const method_description& of,
-                                        std::size_t size) noexcept;
+  void abandon_loan() noexcept;
+  /// \errors `invalid_input` if the codec has returned a size above the space
+  [[nodiscard]] result<slot_index> send(const method_description& of, std::size_t size) noexcept;
+  [[nodiscard]] result<slot_index> send_lending(const method_description& of,
+                                                std::size_t size) noexcept;
   /// Processes the messages that have arrived.
   void poll() noexcept;
   /// As `poll`, but does not poll the completion queue.
@@ -104,7 +108,9 @@ class caller_core : public counted {
     return sends(of, lent) || may_find_lane();
   }
   /// True if all places of the pool are in use. No thread is woken when a place becomes free.
-  [[nodiscard]] bool lacks_places() const noexcept { return pool_.available() == 0; }
+  [[nodiscard]] bool lacks_places() const noexcept {
+    return begun_ == no_place && pool_.available() == 0;
+  }
   /// Takes the answer. \pre is_done(slot)
   [[nodiscard]] result<message> finish(slot_index slot, const method_description& of) noexcept;
   /// Waits for the answer, and takes it. A duration begins only if the answer has not arrived yet.
@@ -127,13 +133,21 @@ class caller_core : public counted {
   [[nodiscard]] wait_limit begin_limit(call_limit limit) const noexcept;
 
  private:
+  static constexpr std::uint32_t no_place = place_record::end_of_list;
   enum class slot_state : std::uint8_t { free, waiting, answered, given_up };
+  struct method_counters {
+    std::uint16_t number = 0;
+    caller_statistics counted{};
+  };
   struct call_slot {
+    /// Lower bits: the index of the slot; upper bits: distinguish the calls that had this slot.
+    std::uint32_t number = 0;
     slot_state state = slot_state::free;
-    std::uint16_t generation = 0;  ///< distinguishes the calls that had this slot
+    std::byte first{};  ///< the first byte of the answer: its kind and flags
     std::uint16_t next_free = 0;
     std::uint16_t method = 0;
     std::uint16_t lane = no_lane;  ///< the lane of the memory that the call lends, or `sent_lane`
+    method_counters* counters = nullptr;
     std::chrono::steady_clock::time_point begun{};  ///< only if durations are measured
     message answer{};
   };
@@ -142,11 +156,6 @@ class caller_core : public counted {
   struct sent_loan {
     std::span<std::byte> memory{};
     kept_memory kept{};  ///< for shared memory
-  };
-
-  struct method_counters {
-    std::uint16_t number = 0;
-    caller_statistics counted{};
   };
 
   static void add(std::uint64_t& counter, std::uint64_t count) noexcept {
@@ -161,11 +170,26 @@ class caller_core : public counted {
   [[nodiscard]] result<void> make_counters(
       std::span<const method_description* const> methods) noexcept;
   [[nodiscard]] bool has_credit() const noexcept;
-  /// Processes the messages that `next` returns, until there is none, or the connection is broken.
+  [[nodiscard]] std::span<std::byte> space() const noexcept {
+    return {pool_.places()->at(begun_) + call_header::size, largest_request_};
+  }
+  /// True if the call has an answer of the right size, without lent memory or a duration.
+  [[nodiscard]] bool is_plain(const call_slot& slot, const method_description& of) const noexcept;
+  [[nodiscard]] result<message> finish_plainly(call_slot& slot) noexcept;
+  [[nodiscard]] result<message> finish_with_care(slot_index slot,
+                                                 const method_description& of) noexcept;
+  [[nodiscard]] result<slot_index> send_frame(const method_description& of, std::size_t size,
+                                              call_frame_kind kind, std::uint16_t lane) noexcept;
+  /// Processes the messages in the places that `next` returns, until there is none, or the
+  /// connection is broken.
   template <class Next>
   void take_each(Next next) noexcept;
   void take(message&& arrived) noexcept;
-  void free(slot_index slot) noexcept;
+  /// Takes an answer for which no call waits.
+  void take_late(const std::byte* header) noexcept;
+  void count_answer(std::uint32_t credits) noexcept;
+  void refuse_peer() noexcept;
+  void free(call_slot& slot) noexcept;
   [[nodiscard]] result<message> wait_longer(slot_index slot, const method_description& of,
                                             call_limit limit) noexcept;
   void fail(const error& why) noexcept;
@@ -173,8 +197,8 @@ class caller_core : public counted {
                                      const wait_limit& until) noexcept;
   /// Checks that messages have room for the request for a lane.
   [[nodiscard]] result<void> check_lane_request(const char* operation) const noexcept;
-  [[nodiscard]] result<message> begin_sending(const method_description& of,
-                                              const loan& lent) noexcept;
+  [[nodiscard]] result<std::span<std::byte>> begin_sending(const method_description& of,
+                                                           const loan& lent) noexcept;
   /// Takes the bytes that the service has written from the answer, and writes them to the memory.
   [[nodiscard]] result<void> take_sent(slot_index slot, message& answer,
                                        caller_statistics& counters) noexcept;
@@ -214,10 +238,12 @@ class caller_core : public counted {
   owned<sent_loan[]> sent_loans_{};  ///< one for each slot; null until a call needs it
   std::uint32_t copied_size_;        ///< set to 0 if the device turns out to have no memory windows
   std::uint32_t first_free_ = 0;
+  std::uint32_t begun_ = no_place;  ///< the place of a request that was begun, but not sent yet
   std::uint32_t queued_ = 0;
   std::optional<error> failure_{};
   /// The counters of each method, and at the end the counters of all other messages.
   owned<method_counters[]> counters_{};
+  method_counters* recent_;  ///< the counters of the method that was called last
   std::uint32_t method_count_ = 0;
   bool measures_durations_;
   owned<duration_histogram[]> durations_{};  ///< one for each of `counters_`; null if not measured

@@ -48,9 +48,11 @@ class calling_client : public counted {
 
   [[nodiscard]] bool is_allocated() const noexcept { return sending_ && ready_ && lanes_; }
   void begin_turn() noexcept;
+  /// Sends an answer, or leaves it to the end of a turn if the send queue is full.
+  void send_or_keep(channel_core& link, message&& answer, service_statistics& counters) noexcept;
   /// Sends the answers that are ready, until none is left or the send queue is full, and then ends
   /// the turn.
-  void end_turn(channel& link, service_core& counting) noexcept;
+  void end_turn(channel_core& link, service_core& counting) noexcept;
   /// Counts a call that has arrived. \returns false if the client had no credit for it
   [[nodiscard]] bool note_call() noexcept { return ++taken_ - answered_ <= in_flight_; }
   /// \pre the number is below `service_options::lanes`
@@ -76,7 +78,8 @@ class calling_client : public counted {
  private:
   /// \returns false if the send queue is full, so that the answer was not sent; true if it was
   /// sent, or was dropped because the channel is broken
-  [[nodiscard]] bool send(channel& link, message& answer, service_core& counting) noexcept;
+  [[nodiscard]] bool send(channel_core& link, message& answer,
+                          service_statistics& counters) noexcept;
 
   channel_hub hub_;
   channel_id id_;
@@ -101,21 +104,31 @@ class calling_client : public counted {
 class open_call {
  public:
   open_call() noexcept = default;
+  /// For the thread that has the client's turn. An answer that is given before the call is moved
+  /// stays here until `take_answer`.
   open_call(reference<calling_client> from, message&& request) noexcept
-      : client_(std::move(from)), message_(std::move(request)) {}
+      : client_(std::move(from)), message_(std::move(request)), keeps_answer_(true) {}
+  /// Returns the answer, or an empty message if there is none yet, or the call was moved.
+  [[nodiscard]] message take_answer() noexcept {
+    return is_open() ? message() : std::move(message_);
+  }
   /// Adds the memory that the call lends, whose description precedes the request.
   void lend(reference<lent_memory> lent) noexcept { lent_ = std::move(lent); }
   /// Adds memory whose bytes are part of the messages.
   /// \errors `invalid_input` if the call is malformed, or leaves not enough space for the answer
   [[nodiscard]] result<void> lend_sent(const remote_memory_description& what,
                                        const method_description& of) noexcept;
-  open_call(open_call&&) noexcept = default;
+  open_call(open_call&& other) noexcept
+      : client_(std::move(other.client_)),
+        message_(std::move(other.message_)),
+        lent_(std::move(other.lent_)) {}
   open_call& operator=(open_call&& other) noexcept {
     if (this == &other) return *this;
     if (is_open()) drop();
     client_ = std::move(other.client_);
     message_ = std::move(other.message_);
     lent_ = std::move(other.lent_);
+    keeps_answer_ = false;
     return *this;
   }
   open_call(const open_call&) = delete;
@@ -167,12 +180,15 @@ class open_call {
             std::min<std::size_t>(client_->answer_size(), size)};
   }
   void finish(call_frame_kind kind, std::size_t size) noexcept;
+  void finish_lending(call_frame_kind kind, std::size_t size) noexcept;
+  void finish(call_frame_kind kind, std::size_t size, std::byte flags) noexcept;
   /// Refuses the call because it was dropped.
   void drop() noexcept;
 
   reference<calling_client> client_{};
   message message_{};
   reference<lent_memory> lent_{};  ///< empty if calls of the method lend no memory
+  bool keeps_answer_ = false;
 };
 
 /// A method of a service with its handler.
@@ -241,10 +257,10 @@ class service_core {
   void serve(turn client);
   /// \returns false if the client has violated the protocol
   [[nodiscard]] bool take(const reference<calling_client>& client, channel& link,
-                          message&& arrived);
+                          channel_core& core, message&& arrived);
   /// Passes a call to the handler, or refuses the call.
-  void dispatch(open_call& call, const call_header& header, const method_entry& entry,
-                calling_client& client, channel& link);
+  void dispatch(open_call& call, call_frame_kind kind, std::uint16_t method,
+                const method_entry& entry, calling_client& client, channel& link);
   /// The entry of a method; without a handler, that of all other messages.
   [[nodiscard]] VERBSPP_DATA_PATH method_entry& entry_of(std::uint16_t method) const noexcept {
     // A binary search, written out because it is on the data path: for one method,
