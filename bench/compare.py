@@ -93,8 +93,8 @@ LIMITS = {
     "usual_one_busy": Limit("more", 60, {"g++": 190, "clang": 190}),
     "usual_all_busy": Limit("more", 60, {"g++": 103, "clang": 113}),
     "usual_awaited": Limit("more", 110, {"g++": 320, "clang": 350}),
-    "usual_call": Limit("all", 600, {"g++": 843, "clang": 908}),
-    "usual_answer": Limit("all", 600, {"g++": 697, "clang": 706}),
+    "usual_call": Limit("all", 600, {"clang": 627}),
+    "usual_answer": Limit("all", 600),
 }
 # The counts of the device. verbspp's counts must not exceed those of raw C.
 OF_DEVICE = ["doorbells", "completions", "locks"]
