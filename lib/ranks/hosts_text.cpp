@@ -165,8 +165,8 @@ class hosts_reader {
   template <class Exception>
   bool parse_error(std::size_t /*position*/, const std::string& /*token*/,
                    const Exception& /*cause*/) {
-    key_.clear();
-    return refuse("this is not JSON");
+    if (!wrong_) wrong_ = wrong_entry("this is not JSON", line(), {});
+    return false;
   }
 
  private:

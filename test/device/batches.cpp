@@ -259,7 +259,7 @@ TEST_CASE("posting during an extended batch of the same queue pair fails an asse
     static_cast<void>(pair.left.post_batch<1>(
         [&](auto& /*batch*/) { static_cast<void>(pair.left.post_send({}, {.id = 1})); }));
   });
-  CHECK_THAT(told, Catch::Contains("from the function that its post_batch calls"));
+  CHECK_THAT(told, Catch::Contains("was posted to the queue pair from the function"));
   // After the batch, posting works again.
   buffer<> target(bed.domain, 8);
   const auto remote = target.remote();

@@ -379,7 +379,7 @@ TEST_CASE("a client cannot make a service read outside of a message") {
   CHECK_THAT(text_for(12, sent(to_write, 874, 2)), Catch::Contains("2 bytes, but the service"));
   // An answer of any size leaves no space for the memory.
   CHECK_THAT(text_for(13, sent(both, 4, 8)), Catch::Contains("too small"));
-  CHECK_THAT(text_for(11, sent(to_write, 4, 8)), Catch::Contains("did not grant"));
+  CHECK_THAT(text_for(11, sent(to_write, 4, 8)), Catch::Contains("does not grant"));
   CHECK(text_for(11, sent(to_read, 0, 8)) == "answered");
   CHECK(text_for(12, sent(to_write, 0, 1)) == "answered");
   CHECK(text_for(12, sent(to_write, 874, 1)) == "answered");
@@ -445,7 +445,7 @@ TEST_CASE("a service survives wrong descriptions of lent memory and wrong reques
   auto short_one = lend(UINT16_MAX, none);
   short_one.pop_back();
   CHECK_THAT(ask(lending, 12, short_one), Catch::Contains("0 bytes, but the service expects 1"));
-  CHECK_THAT(ask(lending, 11, lend(UINT16_MAX, none)), Catch::Contains("did not grant"));
+  CHECK_THAT(ask(lending, 11, lend(UINT16_MAX, none)), Catch::Contains("does not grant"));
   CHECK_THAT(ask(lending, 1, lend(UINT16_MAX, none)), Catch::Contains("expects none"));
   CHECK_THAT(ask(call_frame_kind::call, 12, pattern(1, 1)), Catch::Contains("expects some"));
   constexpr auto lane = call_frame_kind::lane_request;
