@@ -81,8 +81,8 @@ transport_result<void> write_blocks(channel& peer, const block_buffer& source,
       },
       5s));
 
-  // A peer does not notice writes to its memory. This message notifies it, and consists only of a
-  // number.
+  // The peer does not notice these writes to its memory. This message notifies it, and consists
+  // only of a number.
   VERBSPP_TRYV(peer.send({.immediate = immediate_data(blocks)}));
   return success();
 }

@@ -117,7 +117,7 @@ class client {
   [[nodiscard]] std::uint64_t retries() const noexcept { return retries_; }
 
  private:
-  /// Reads until the row is consistent.
+  /// Reads until the row is consistent, but not longer than `longest_change`.
   transport_result<row> read(std::uint64_t which) {
     VERBSPP_TRY(remote, table_.element(which));
     VERBSPP_TRY(into, seen_.scatter());

@@ -145,7 +145,7 @@ class halo {
     if (lost_) found = was_lost();
     for (const neighbour& to : neighbours_)
       if (to.rank != *found.peer())
-        // A neighbour that cannot be notified is leaving, too.
+        // A neighbour that cannot be notified is probably leaving, too.
         static_cast<void>(world_->peers()[to.rank].send(
             {.immediate = immediate_data(lost_flag | *found.peer())}, 1s));
     return found;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Includes all headers, except those that need Asio, at once, with strict warnings. alone.py uses
-// the same options to compile each header separately.
+// Includes all public headers, except those that need Asio, at once, with strict warnings. alone.py
+// uses the same options to compile each header separately.
 
 #include <verbspp/calls.hpp>
 #include <verbspp/channel.hpp>

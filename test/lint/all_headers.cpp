@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This file includes all headers, except those that need Asio, so that clang-tidy checks them.
+// This file includes all public headers, except those that need Asio, so that clang-tidy checks
+// them.
 
 #include <verbspp/calls.hpp>
 #include <verbspp/channel.hpp>

@@ -361,7 +361,7 @@ class run_of_ranks {
     require(::kill(victim, SIGCONT) == 0, "the victim cannot be resumed");
   }
 
-  /// Returns the reports of all ranks except the victim, ordered by rank.
+  /// Returns the reports of all ranks except the one that was killed, ordered by rank.
   std::vector<report> reports() {
     const std::size_t expected = given_.ranks - (kills_.at == killing::when::never ? 0 : 1);
     std::vector<report> all;

@@ -411,7 +411,8 @@ TEST_CASE("the reason for an aborted step is reported before the requests of the
 
 namespace {
 
-/// A stop token that also counts the calls to `stop_requested`, which are made only during a wait.
+/// A stop token that also counts the calls to `stop_requested`. A rank calls it repeatedly only
+/// while it waits.
 class watched_wait {
  public:
   watched_wait(std::atomic<std::uint32_t>& asked, const std::atomic<bool>& is_over)

@@ -130,8 +130,7 @@ class end {
   end(const end&) = delete;
   end& operator=(const end&) = delete;
 
-  /// Runs until at least one of the ends wants to stop. If anything fails, throws a description of
-  /// the failure.
+  /// Runs until at least one of the ends wants to stop. Throws if anything fails at either end.
   void run(std::uint64_t first_connection);
 
   [[nodiscard]] const std::map<std::string, std::uint64_t>& counts() const { return counts_; }

@@ -25,7 +25,7 @@ using detail::exchange_core;
 
 namespace {
 
-/// Returns true if the other end of the socket has been closed and all data has been read.
+/// Discards the data that has arrived. Returns true if the other end of the socket has been closed.
 bool is_hung_up(int socket) {
   std::byte byte{};
   ssize_t count = 0;
@@ -67,8 +67,8 @@ struct ends_of_proxy {
   bool are_equals = false;
 };
 
-/// Runs both sides with a proxy between them. Once neither side makes any more progress, both time
-/// out.
+/// Runs both sides with a proxy between them. Once neither side makes any more progress, both are
+/// stopped.
 outcome_of_proxy through_proxy(std::optional<fault> given, const ends_of_proxy& ends = {}) {
   const bool is_by_tcp = given && given->kind == wrong::reset;
   // With TCP, it may take a while for bytes to arrive.

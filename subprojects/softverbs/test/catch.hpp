@@ -33,5 +33,5 @@ inline constexpr const char* catch_skips = "skipped: ";
 /// were skipped. scripts/results.py reads these lines.
 ///
 /// Returns 77, which Meson treats as a skip, if all test cases were skipped. Returns a failure if
-/// none ran.
+/// none ran, unless the arguments only ask for a list or for help.
 int run_test_cases(int count, char** arguments);

@@ -528,7 +528,7 @@ std::string order_of_steps(unsigned long long seed) {
     all.emplace_back(wants);
     all.back().connect(all.back().here());
   }
-  // Wait until no packets are in flight.
+  // Wait until the device has accepted all earlier connections.
   let_everybody_in(host.pair->qp_num);
   standstill held(seed);
   for (std::size_t number = 0; number < pairs; ++number)

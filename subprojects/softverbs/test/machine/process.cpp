@@ -337,7 +337,7 @@ TEST_CASE("a send queue is drained once the peer has answered and can't be chang
 namespace {
 
 /// Returns a completion queue that has overrun and has caused an asynchronous event. Returns null
-/// if the queue can't be created.
+/// if a call fails.
 ibv_cq* overrun_queue(ibv_context* verbs) {
   ibv_pd* const domain = ibv_alloc_pd(verbs);
   ibv_cq* const queue = ibv_create_cq(verbs, 1, nullptr, nullptr, 0);

@@ -100,7 +100,7 @@ bool listens(std::uint32_t slot) {
 }
 
 /// Waits until each worker has made progress with each of the others. Returns false after a
-/// timeout.
+/// timeout, or if a worker has found an error.
 bool all_go_on(const soak::board& all) {
   soak::board::table<std::uint64_t> before{};
   for (std::size_t one = 0; one < soak::workers; ++one)

@@ -33,7 +33,7 @@ struct open_file {
   int descriptor;
 };
 
-/// An anonymous file in memory, which only this process can open.
+/// An anonymous file in memory.
 struct memory_file : open_file {
   explicit memory_file(std::size_t bytes)
       : open_file(::memfd_create("buffer", MFD_CLOEXEC | MFD_ALLOW_SEALING)) {

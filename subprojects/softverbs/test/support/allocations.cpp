@@ -5,8 +5,7 @@
 #include <cstdlib>
 #include <new>
 
-// Sanitizers define all of these operators themselves, and check that each deallocation matches its
-// allocation.
+// AddressSanitizer and ThreadSanitizer define these operators themselves.
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
 #define SANITIZER_ALLOCATES

@@ -10,7 +10,7 @@
 
 /// Shared code of the tests of faults.
 
-/// Sets faults, and resets all faults at the end of the test.
+/// Sets faults. The destructor resets all faults.
 struct faults {
   explicit faults(const std::string& text = "") { add(text); }
   faults(const faults&) = delete;
@@ -19,8 +19,8 @@ struct faults {
   static void add(const std::string& text) { REQUIRE(softverbs_inject(text.c_str()) == 0); }
 };
 
-/// Holds the device until go_on() is called or the test ends. While it is held, the device runs
-/// only in single steps.
+/// Holds the device until go_on() is called or this object is destroyed. While it is held, the
+/// device runs only in single steps.
 struct standstill {
   explicit standstill(unsigned long long seed = 1) { softverbs_hold(seed); }
   standstill(const standstill&) = delete;
