@@ -46,7 +46,7 @@ void receive(io_uring& ring, int socket, std::array<char, 64>& into) {
   io_uring_sqe_set_data64(entry, bytes_have_arrived);
 }
 
-/// Waits for the events of the ring, until the given time.
+/// Waits for the next event of the ring, until the given time, or for an hour.
 result<void> wait(io_uring& ring, wait_limit::time_point until) {
   const auto left =
       std::clamp<std::chrono::nanoseconds>(until - std::chrono::steady_clock::now(), 0s, 1h);

@@ -117,7 +117,7 @@ result<caller> connect(const protection_domain& domain, const std::string& port)
   return calls;
 }
 
-// Memory with window_bind can be lent by a memory window, without a system call.
+// Memory with window_bind can be lent by a memory window, usually without a system call.
 using value_memory = registered_buffer<access::local_write | access::window_bind>;
 
 /// Stores values of several sizes, and reads them again.

@@ -175,7 +175,7 @@ void end::step_at_random() {
     channel_.poll();
 }
 
-/// Leaves a connection in order. Unless it breaks meanwhile, all messages must arrive.
+/// Leaves a connection in order. Unless it ends early, all messages must arrive.
 void end::take_leave() {
   doing_ = "leaving in order";
   while (!held_.empty()) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A parameter cannot have a value that is out of its range, and cannot be confused with a different
-// parameter.
+// A literal that is out of a parameter's range does not compile. A parameter cannot be confused
+// with a different parameter.
 
 #include <verbspp/device/port.hpp>
 #include <verbspp/qp/parameters.hpp>

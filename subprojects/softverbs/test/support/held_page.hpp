@@ -17,8 +17,8 @@
 #include <cstdint>
 #include <cstring>
 
-/// A page of memory that is not present at first. A thread that reads it is blocked until the test
-/// fills the page.
+/// A page of memory that is not present at first. If `may_hold()` returns true, a thread that reads
+/// it is blocked until the test fills the page.
 class held_page {
  public:
   static constexpr std::size_t size = 4096;
