@@ -102,8 +102,8 @@ template <class Object>
   return object;
 }
 
-/// Posts a request at the head of a channel's send queue. The request does not complete, because
-/// the peer has posted no receive, so all later requests wait behind it.
+/// Posts a send, which does not complete, because the peer has posted no receive. So all later
+/// requests wait behind it.
 [[nodiscard]] inline pending<> block(channel& sender, const buffer<>& memory) {
   return must(sender.post_send({.elements = memory.gather()}));
 }
