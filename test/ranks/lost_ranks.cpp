@@ -151,13 +151,13 @@ TEST_CASE(
         numbers{1, 2, 3}, [&](std::uint32_t rank) { return mine.peers()[rank].is_connected(); });
   };
 
-  // In this step, rank 0 waits only for rank 1.
+  // In this step, rank 0 waits first for rank 1, until the limit expires.
   const group_results late = mine.barrier({0, 1, 2, 3}, 50ms, barrier_kind::binary_tree);
   CHECK(kind_of(late) == error_kind::timed_out);
   CHECK(std::ranges::count(blamed(late), 1U) == 1);
   CHECK(all_are_connected());
 
-  // In this step, rank 0 waits only for the rank that has left.
+  // In this step, rank 0 waits first for the rank that has left.
   {
     const world leaves = std::move(all.ranks[gone]);
   }
