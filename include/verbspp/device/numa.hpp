@@ -36,19 +36,20 @@ enum class numa_binding : std::uint8_t {
 /// The result is empty if the kernel reports no node, for instance because the machine has only one
 /// node, or if the device exists only in user space, as softverbs devices do.
 /// \errors `driver` if the kernel's file cannot be parsed; the errors of reading a file;
-/// `invalid_input` if the device was moved from
+/// `invalid_input` if the device has no name, or was moved from
 [[nodiscard]] result<std::optional<numa_node>> numa_node_of(const device& one) noexcept;
 /// Like the function above, but for the device that a context has opened.
 [[nodiscard]] result<std::optional<numa_node>> numa_node_of(const context& opened) noexcept;
 
 /// Restricts the calling thread to the processors of a device's node (`sched_setaffinity`), as far
 /// as the cpuset of the process contains them. Threads that the calling thread starts later inherit
-/// the restriction. As a consequence, memory that is first touched by such a thread is allocated on
-/// that node, too.
+/// the restriction. As a consequence, memory that such a thread is the first to touch is usually
+/// allocated on that node, too.
 /// \returns true if the thread is bound; always true with `numa_binding::strict`
 /// \errors with `numa_binding::strict`: `not_supported` if the device belongs to no node,
 /// `invalid_input` if the cpuset contains none of the node's processors; in any case the errors of
-/// `numa_node_of`, and `driver` if the kernel's list of processors cannot be parsed
+/// `numa_node_of`, those of reading the kernel's list of processors, and `driver` if the list is
+/// missing or cannot be parsed
 [[nodiscard]] result<bool> bind_this_thread_near(const device& one, numa_binding how) noexcept;
 /// Like the function above, but for the device that a context has opened.
 [[nodiscard]] result<bool> bind_this_thread_near(const context& opened, numa_binding how) noexcept;

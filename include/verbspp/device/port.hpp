@@ -134,7 +134,8 @@ class port_attributes {
   }
   [[nodiscard]] path_mtu active_mtu() const noexcept;
   [[nodiscard]] path_mtu max_mtu() const noexcept;
-  /// The LID; 0 on Ethernet, and on InfiniBand until the subnet manager has assigned one.
+  /// The LID; on InfiniBand, 0 until the subnet manager has assigned one. It has no meaning on
+  /// Ethernet.
   [[nodiscard]] verbspp::lid lid() const noexcept { return verbspp::lid::assume(native_.lid); }
   [[nodiscard]] std::uint32_t gid_table_length() const noexcept {
     return static_cast<std::uint32_t>(native_.gid_tbl_len);

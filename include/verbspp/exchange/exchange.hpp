@@ -150,8 +150,8 @@ concept ExchangeEnd =
 /// The caller owns the socket, which may be blocking or not, and must keep it open as long as the
 /// session exists. The session does not read any bytes that follow the exchange. A move-only owner.
 /// Destroying a session that is not done notifies the peer. A session that was moved from, or whose
-/// result was taken, is empty, and all calls fail (`invalid_input`). Thread rule: as for a standard
-/// container.
+/// result was taken, is empty, and its calls that return a result fail (`invalid_input`). Thread
+/// rule: as for a standard container.
 template <class Theirs, class End>
   requires ExchangeEnd<End>
 class exchange_session {
@@ -209,13 +209,14 @@ class exchange_session {
   /// Proceeds as far as possible without waiting for the socket. This includes the queue pair's
   /// handshake, which makes system calls.
   /// \returns true when the peer is connected, and knows that this side is connected, too
-  /// \errors `mismatch` if the two ends do not match; `permission` if they have different secrets;
-  /// `timed_out` and `cancelled` when the limit is reached; `not_connected` if the peer has closed
-  /// the socket or aborted; `invalid_input` if the received bytes do not belong to an exchange; the
-  /// error with which the peer refused; as `queue_pair::handshake`. On failure, the reason is sent
-  /// to the peer if it can be reached, and later calls return the same error. The local object is
-  /// destroyed with the session, unless it is a channel that is connected in place, which is then
-  /// broken, closed or still prepared.
+  /// \errors `mismatch` if the two ends do not match; `permission` if they have different secrets,
+  /// or the bytes were changed in transit; `timed_out` and `cancelled` when the limit is reached;
+  /// `not_connected` if the peer has closed the socket or aborted; `invalid_input` if the received
+  /// bytes do not belong to an exchange; the error with which the peer refused;
+  /// `resource_exhausted` if no file descriptor is left; as `queue_pair::handshake`. On failure,
+  /// the reason is sent to the peer if it can be reached, and later calls return the same error.
+  /// The local object is destroyed with the session, unless it is a channel that is connected in
+  /// place, which is then broken, closed or still prepared.
   [[nodiscard]] result<bool> advance() noexcept {
     if (!core_) return empty();
     for (;;) {
@@ -320,9 +321,9 @@ class exchange_session {
 /// and receive requests that were posted to `prepared` remain posted. On failure, `prepared` is
 /// destroyed, and the reason is sent to the peer if it can be reached. No protocol can make both
 /// ends certain that the last frame has arrived: if the network fails while that frame is in
-/// flight, one end may have succeeded and the other failed. In that case, the socket of the
-/// successful end reports a hang-up as soon as the other end closes its own, and a channel that is
-/// tied to the socket breaks.
+/// flight, one end may have succeeded and the other failed. In that case, when the other end's
+/// close arrives, the socket of the successful end reports a hang-up, and a channel that is tied to
+/// the socket breaks.
 ///
 /// If both ends connect channels, these are tied to the socket, unless an end has cleared
 /// `exchange_options::ties_socket`: each channel has a duplicate of the socket. When one channel is

@@ -31,8 +31,8 @@ namespace verbspp {
 ///
 /// The listener, and the text and bytes that the options refer to, must stay valid as long as the
 /// session exists. A move-only owner. Destroying a session that is not done notifies the peer. A
-/// session that was moved from, or whose result was taken, is empty, and all calls fail
-/// (`invalid_input`). Thread rule: as for a standard container.
+/// session that was moved from, or whose result was taken, is empty, and its calls that return a
+/// result fail (`invalid_input`). Thread rule: as for a standard container.
 template <class Theirs, class End>
   requires ExchangeEnd<End>
 class meeting_session {
@@ -44,9 +44,8 @@ class meeting_session {
 
   /// Starts a session. Incoming connections wait in the listener's queue until `advance` is called.
   /// A separate thread looks up a host name, as in `tcp_socket::connect`.
-  /// \errors `invalid_input` if the listener is not open, or the host, the port, the application's
-  /// name or the secret is not valid; `not_supported` for a secret if the library was built without
-  /// libcrypto; `resource_exhausted`
+  /// \errors `invalid_input` if the listener is not open, or the host or the port is not valid;
+  /// `resource_exhausted`
   template <class Mine>
   [[nodiscard]] static result<meeting_session> start(
       const tcp_listener& listener, std::string_view host, std::string_view port, End prepared,

@@ -90,11 +90,11 @@ class tcp_listener {
                                                  std::string_view address = {}) noexcept;
 
   /// Waits for the next connection.
-  /// \errors `timed_out` and `cancelled` when the limit is reached; `resource_exhausted` if no
-  /// descriptor is left
+  /// \errors `timed_out` and `cancelled` when the limit is reached; as `try_accept`
   [[nodiscard]] result<tcp_socket> accept(const wait_limit& limit) const noexcept;
   /// Returns the next connection without waiting, or nothing if none is pending.
-  /// \errors as `accept`
+  /// \errors `resource_exhausted` if no descriptor is left; otherwise the errno of the failed
+  /// system call
   [[nodiscard]] result<std::optional<tcp_socket>> try_accept() const noexcept;
 
   /// The port number; 0 if the listener is not open.

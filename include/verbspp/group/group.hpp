@@ -44,8 +44,8 @@ namespace verbspp {
 /// `peers[n]` is an ordinary channel. If it breaks, the other channels are not affected. Operations
 /// on several peers come in three forms: `post_scatter`, `post_gather` and `post_multicast` return
 /// a handle, a `group_pending`; `scope` returns when all requests that its function has posted, to
-/// any peer, have finished; and `scatter`, `gather` and `multicast` post to all peers, and wait
-/// until all requests have finished, with one limit. Errors are reported for each peer. An
+/// any peer, have finished; and `scatter`, `gather` and `multicast` post to all listed peers, and
+/// wait until all requests have finished, with one limit. Errors are reported for each peer. An
 /// operation on several peers makes two allocations for its handles and results. A scope makes one,
 /// and one more for each operation in it on more than 64 peers. Connecting a peer at its first use
 /// allocates more.
@@ -118,9 +118,9 @@ class group : public group_operations<group> {
   /// respond in time, the program can call this again. In other groups, this only reports the state
   /// of the peers.
   /// \errors for each peer: `timed_out` and `cancelled` for peers that did not respond;
-  /// `not_connected` for peers that are not, or could not be, connected; those of
-  /// `channel_builder::build` and `channel::handshake`; `invalid_input` for a number beyond the
-  /// group's size
+  /// `not_connected` for peers that are not, or could not be, connected; the failure of a channel
+  /// that broke; those of `channel_builder::build` and `channel::handshake`; `invalid_input` for a
+  /// number beyond the group's size
   group_results connect(const peer_list& peers,
                         const wait_limit& limit = detail::default_limit) noexcept;
   /// Adds a channel that uses the group's hub, and gives it the lowest free number. The channel may
@@ -154,10 +154,10 @@ class group : public group_operations<group> {
 
   /// Sends or writes a separate part to each peer. `part_for` returns the operation for a peer: a
   /// `send_operation`, a `write_operation`, or a `result` that holds one of these. Posts to all
-  /// peers, waiting for room if a queue is full, and then waits until all requests have finished.
-  /// By default, the limit of a group's operations is the default limit of its first channel. When
-  /// the limit is reached, the channels whose requests have not finished break, because otherwise
-  /// the program could not reuse the memory.
+  /// listed peers, waiting for room if a queue is full, and then waits until all requests have
+  /// finished. By default, the limit of a group's operations is the default limit of its first
+  /// channel. When the limit is reached, the channels whose requests have not finished break,
+  /// because otherwise the program could not reuse the memory.
   /// \errors for each peer, those of posting and of `pending::wait`; `invalid_input` for a number
   /// beyond the group's size, before anything is posted
   template <class Function>

@@ -82,7 +82,8 @@ class [[nodiscard]] group_results {
   [[nodiscard]] const peer_result& operator[](std::uint32_t place) const noexcept {
     return all_.get()[place];
   }
-  /// Returns one line that lists all failures with their peers, or says that all peers succeeded.
+  /// Returns one line that lists all failures with their peers, says that all peers succeeded, or
+  /// gives the reason why the operation was refused as a whole.
   [[nodiscard]] std::string message() const;
 
  private:

@@ -155,9 +155,8 @@ class group_scope : public group_operations<group_scope> {
   /// does not exist, or could not be connected, because the scope of a prepared channel would
   /// accept receive requests and then wait for them.
   [[nodiscard]] channel_scope& refusing() noexcept;
-  /// Like `group::due_places`, but also returns null if all peers are already connected. If it
-  /// returns null because memory is exhausted, each peer is connected when a request is posted to
-  /// it.
+  /// Like `group::due_places`, but also returns null if no peer has to be connected. If it returns
+  /// null because memory is exhausted, each peer is connected when a request is posted to it.
   [[nodiscard]] detail::owned<bool[]> due_places(const peer_list& peers) const noexcept;
   [[nodiscard]] group_results connect(const peer_list& peers) noexcept;
   [[nodiscard]] std::optional<transport_error> why_not_reached(const group_results& reached,
@@ -174,8 +173,9 @@ class group_scope : public group_operations<group_scope> {
 
 /// The object that `group::manual_scope` passes to its function. The function has to retrieve the
 /// result of every request that it posts through `scope[peer]`, from the handle that posting
-/// returned. In all other respects, this behaves like a `group_scope`. A world's barrier accepts
-/// either class.
+/// returned. The object has no `post_scatter`, `post_gather` and `post_multicast`, because these
+/// return no handles. In all other respects, this behaves like a `group_scope`. A world's barrier
+/// accepts either class.
 class manual_group_scope final : public group_scope {
  public:
   using group_scope::group_scope;

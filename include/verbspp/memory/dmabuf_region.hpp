@@ -16,8 +16,8 @@
 
 namespace verbspp {
 
-/// A registered region of a dma-buf, which is memory on another device, such as a graphics card.
-/// The RDMA device accesses this memory without a copy. The program itself might be unable to
+/// A registered region of a dma-buf, which is usually memory on another device, such as a graphics
+/// card. The RDMA device accesses this memory without a copy. The program itself might be unable to
 /// access it.
 template <access_flags Rights = access::local_read>
 class VERBSPP_CONSUMABLE dmabuf_region : public registered_region<Rights> {

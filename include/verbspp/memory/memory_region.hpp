@@ -192,7 +192,8 @@ class VERBSPP_CONSUMABLE registered_region {
     return remote_key(registration_.range().rkey);
   }
   /// The address by which scatter-gather elements and peers refer to the first byte: the memory's
-  /// own address, unless the region was registered with a different one.
+  /// own address (for a dma-buf, the offset), unless the region was registered with a different
+  /// one.
   [[nodiscard]] std::uint64_t start() const noexcept { return registration_.range().start; }
 
   /// Returns the `length` bytes at `offset` as a gather element, for the device to read.

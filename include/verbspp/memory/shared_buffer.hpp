@@ -137,7 +137,7 @@ class VERBSPP_CONSUMABLE shared_buffer {
     return pages_->buffer.pages();
   }
   /// True if neither another handle nor a request shares the buffer. This remains true until this
-  /// handle is copied or passed to a request.
+  /// handle is copied, passed to a request, or used to create a part.
   [[nodiscard]] bool is_only() const noexcept {
     return pages_ != nullptr && pages_->count.is_one();
   }
@@ -286,7 +286,7 @@ class VERBSPP_CONSUMABLE shared_buffer {
     return pages_ == nullptr ? nullptr : pages_->buffer.native_handle();
   }
 
-  /// True if both refer to the same buffer.
+  /// True if both refer to the same buffer, or both were moved from.
   friend bool operator==(const shared_buffer& one, const shared_buffer& other) noexcept {
     return one.pages_ == other.pages_;
   }

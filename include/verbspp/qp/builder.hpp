@@ -195,9 +195,9 @@ class queue_pair_parameters {
   using setting = optional_setting<detail::dependent<Value, Transport>>;
 
  public:
-  /// Required on RC and UC. The rights that the peer has through this queue pair: remote read,
-  /// remote write, remote atomic, and the rights to RDMA flush. The memory must grant them as well.
-  /// Local write is accepted, too, but receives need it only on their memory.
+  /// Required on RC and UC, except for a channel. The rights that the peer has through this queue
+  /// pair: remote read, remote write, remote atomic, and the rights to RDMA flush. The memory must
+  /// grant them as well. Local write is accepted, too, but receives need it only on their memory.
   [[nodiscard]] auto access(access_flags rights) const noexcept
     requires Connects<Transport> && NotGivenYet<Given, queue_pair_parameter::access>
   {
@@ -289,8 +289,8 @@ class queue_pair_parameters {
         [&](auto& s) { index.replace(s.connection.pkey_index); });
   }
   /// The local address, as an index into the port's GID table. By default, a port on Ethernet
-  /// offers all of its usable addresses (see `offer_of`), and the handshake selects the best pair
-  /// of addresses of both ends; on InfiniBand, the default is 0.
+  /// offers its usable addresses (see `offer_of`), and the handshake selects the best pair of
+  /// addresses of both ends; on InfiniBand, the default is 0.
   [[nodiscard]] auto gid_index(setting<verbspp::gid_index> index) const noexcept
     requires NotGivenYet<Given, queue_pair_parameter::gid_index>
   {
@@ -485,9 +485,9 @@ class queue_pair_builder : public queue_pair_parameters<queue_pair_builder, Tran
   /// before the handshake.
   /// \errors `invalid_input` for a parameter above the device's limit, a port, pkey or GID that the
   /// device does not have, or a domain and queues that belong to different contexts; `not_found` if
-  /// the given port is inactive, no port is active or no GID is usable; `resource_exhausted`;
-  /// `not_supported` for extended posting; `permission` for a queue key with its highest bit set,
-  /// without CAP_NET_RAW
+  /// the given port is inactive, no port is active, no GID is usable, or the given GID is empty;
+  /// `resource_exhausted`, `driver`; `not_supported` for extended posting; `permission` for a queue
+  /// key with its highest bit set, without CAP_NET_RAW
   [[nodiscard]] result<prepared_queue_pair<Transport, receives, posting>> build() const noexcept
     requires NoParameterMissing<Transport, Given>
   {

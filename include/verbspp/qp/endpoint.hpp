@@ -31,7 +31,7 @@ struct endpoint {
   transport type = transport::rc;
   queue_pair_number number{};
   verbspp::link_layer link_layer = verbspp::link_layer::infiniband;
-  verbspp::lid lid{};  ///< 0 on Ethernet
+  verbspp::lid lid{};  ///< without meaning on Ethernet
   /// On Ethernet, the address in use: the first one of `addresses`, until the handshake has
   /// selected one of them. If `addresses` does not contain it, which is the case in format version
   /// 2, it is the only address, and is treated as if it had been set by hand.
@@ -126,14 +126,14 @@ std::ostream& operator<<(std::ostream& out, const endpoint& end);
 /// classes and service levels match, and, on Ethernet, that they have a pair of addresses that fit
 /// together. The comparison is symmetric.
 /// \errors `mismatch` with the field and both values, or as reported by `choose_addresses`;
-/// `invalid_input` for an endpoint to which no queue pair can be connected
+/// `invalid_input` if no queue pair can be connected to `remote`
 [[nodiscard]] result<void> check_compatible(const endpoint& local, const endpoint& remote) noexcept;
 
 /// Selects the addresses for a connection between two ends on Ethernet, by the same rules as for
 /// two offers (see `address_offer.hpp`). There is one exception: if each end has a single address,
 /// and one of the two was set by hand, both are used if they have the same RoCE version and family,
 /// even if scope, subnet or VLAN differ.
-/// \errors those of `check_compatible`
+/// \errors `mismatch`
 [[nodiscard]] result<address_pair> choose_addresses(const endpoint& local,
                                                     const endpoint& remote) noexcept;
 

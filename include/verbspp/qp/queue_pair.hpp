@@ -67,7 +67,7 @@ concept KeepsState =
 /// pair (RTS), which can also send. `modify` performs every other transition of the state machine,
 /// whose diagram is in docs/queue_pair_states.md. The type reflects only the program's own calls:
 /// after a failure, the device itself moves the queue pair to ERR or SQE. `query_state` reports
-/// that state, and later requests complete with an error.
+/// that state, and later requests (in SQE, sends) complete with an error.
 ///
 /// There is one rule for failures: if a call that consumes the queue pair fails, it destroys the
 /// queue pair, together with the work posted to it. If any other call fails, the state of the queue
@@ -192,9 +192,9 @@ class VERBSPP_CONSUMABLE queue_pair
   /// Consumes the queue pair, which is destroyed on failure. The endpoint is updated if the
   /// attributes change the port (and thus its addresses), the send PSN or the queue key.
   /// \errors `invalid_input` if this queue pair was moved from; `mismatch` if the path is for a
-  /// link layer other than the port's; `timed_out` if the path's address does not resolve; other
-  /// errors of the device, such as `invalid_input`. The message of a device's error names the
-  /// transition
+  /// link layer other than the port's; `timed_out` if the path's address does not resolve;
+  /// `not_found` if a new port has no usable address; other errors of the device, such as
+  /// `invalid_input`. The message of a device's error names the transition
   template <transport Theirs, queue_pair_state From, queue_pair_state To,
             queue_pair_attribute_set Given>
     requires ForThisQueuePair<Theirs, From, Transport, State> &&

@@ -144,7 +144,8 @@ template <transport Transport, queue_pair_state From, queue_pair_state To,
 
 /// Changes from RESET to INIT with the builder's parameters.
 [[nodiscard]] result<void> bring_to_init(queue_pair_data& queue_pair) noexcept;
-/// Prepares a queue pair that may have been connected before, with a new send PSN.
+/// Prepares a queue pair that may have been connected before, with a new send PSN, unless the
+/// builder was given one.
 [[nodiscard]] result<void> prepare_again(queue_pair_data& queue_pair) noexcept;
 /// Connects to the peer: changes from INIT to RTR and RTS.
 [[nodiscard]] result<void> connect(queue_pair_data& queue_pair, const endpoint& remote) noexcept;

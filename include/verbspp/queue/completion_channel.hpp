@@ -33,10 +33,11 @@ namespace verbspp {
 /// therefore return to step 2 before it sleeps again. Other threads should not wait on a channel
 /// whose file descriptor a loop watches.
 ///
-/// The library acknowledges events, several at a time, so destroying a queue never waits for an
-/// event. A shared handle, which is cheap to copy. The channel's queues keep it alive, and it keeps
-/// its context alive. Thread-safe: an event is returned to at most one caller of `poll` or `wait`,
-/// and wakes all threads in the `wait` of its queue.
+/// The library acknowledges events, several at a time, and the remaining ones before it destroys a
+/// queue, so that destroying a queue never waits for an event. A shared handle, which is cheap to
+/// copy. The channel's queues keep it alive, and it keeps its context alive. Thread-safe: an event
+/// is returned to at most one caller of `poll` or `wait`, and wakes all threads in the `wait` of
+/// its queue.
 ///
 /// A moved-from handle is empty: its file descriptor is -1, its native handle is null, and calls
 /// that need the device return `invalid_input`. Calling its `context` is an error, for which debug
@@ -73,7 +74,8 @@ class completion_channel {
   [[nodiscard]] result<std::optional<waitable_completion_queue>> poll() const noexcept;
   /// Waits for the next event and returns its queue. The result is empty only if the limit has
   /// expired, which includes a stop request. Signals do not end the wait.
-  /// \errors `driver` if the device no longer exists
+  /// \errors `driver` if the device no longer exists; `resource_exhausted` if a stop token needs a
+  /// file descriptor, and none is left
   [[nodiscard]] result<std::optional<waitable_completion_queue>> wait(
       const wait_limit& until) const noexcept;
 

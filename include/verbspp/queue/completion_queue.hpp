@@ -98,7 +98,7 @@ struct completion_queue_state : counted {
       const completion_channel& channel, ibv_cq* native, ownership whose,
       completion_features features) noexcept;
 
-  /// Registers the queue with its completion channel, if it has one, and listens for failures.
+  /// If the queue has a completion channel, registers the queue with it, and listens for failures.
   /// \param is_stranger true if the queue was created elsewhere
   /// \pre `native` is set
   void begin_reporting(bool is_stranger) noexcept;
@@ -202,7 +202,7 @@ class completion_queue {
   /// handle then keeps the queue. `invalid_input` if this handle was moved from
   [[nodiscard]] result<ibv_cq*> release() && noexcept;
 
-  /// Polls for completions, and writes them to the slots of `into`; never blocks.
+  /// Polls for completions, and writes them to the slots of `into`; does not wait for any.
   ///
   /// Must not be called within the function that is passed to `poll_each` of the same queue,
   /// because the driver may then hold a lock that this call needs. Debug builds assert this.

@@ -188,7 +188,7 @@ class completion_queue_with : public completion_queue {
       : completion_queue(other) {}
 
   /// Calls `visit` with an `extended_completion<Features>` for each available completion, at most
-  /// `most` times; never blocks. All calls are part of one polling session of the device
+  /// `most` times; does not wait for any. All calls are part of one polling session of the device
   /// (`ibv_start_poll` to `ibv_end_poll`), which ends when this function returns or `visit` throws.
   ///
   /// `visit` must not poll, because drivers may hold a lock during the session.
@@ -238,14 +238,15 @@ class completion_queue_with : public completion_queue {
   /// No completion is missed: the queue is polled, an event is requested, and the queue is polled
   /// again before the thread sleeps. Several threads may wait for one queue, or for several queues
   /// of one channel; each completion is returned to one of them. The wait does not allocate memory.
-  /// With `solicited_only`, a completion that is not solicited does not end the sleep. The wait
-  /// still returns available completions of both kinds.
+  /// With `solicited_only`, a successful completion that is not solicited does not end the sleep.
+  /// The wait still returns available completions of both kinds.
   ///
   /// \returns the filled slots, which are the first ones of `into`; empty only if the limit
   /// expires, which includes a stop request. Signals do not end the wait.
   /// \errors `invalid_input` if there are no slots; `driver` if the queue is broken or the device
-  /// no longer exists. A thread that sleeps in this function is not woken when the queue fails. The
-  /// failure is reported by an asynchronous event of the context, which also ends `wait_watching`.
+  /// no longer exists; `resource_exhausted` if a stop token needs a file descriptor, and none is
+  /// left. A thread that sleeps in this function is not woken when the queue fails. The failure is
+  /// reported by an asynchronous event of the context, which also ends `wait_watching`.
   [[nodiscard]] result<std::span<const work_completion>> wait(
       std::span<work_completion> into VERBSPP_LIFETIMEBOUND, const wait_limit& until,
       notify_for which = notify_for::every_completion) const noexcept

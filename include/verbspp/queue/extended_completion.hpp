@@ -137,8 +137,8 @@ class extended_completion {
   VERBSPP_DATA_PATH explicit operator bool() const noexcept { return is_success(); }
   /// Returns the details of the request, or of its failure.
   ///
-  /// By default, calls the driver for the operation, and for the fields with which the queue was
-  /// created. If only some fields are needed, name them: `get<completion_feature::timestamp>()`, or
+  /// By default, calls the driver for the operation, and for the fields in `Features`. If only some
+  /// fields are needed, name them: `get<completion_feature::timestamp>()`, or
   /// `get<completion_features{}>()` for none.
   template <completion_features Fields = Features & detail::all_completion_fields>
     requires HasCompletionFields<Features, Fields>

@@ -49,12 +49,12 @@ class host_list {
   /// Creates the list from values that the program passes.
   /// \errors `invalid_input` if there are no hosts, a host has no name or no ranks, a host is
   /// listed twice, a name has more than 253 characters or contains spaces, control characters or
-  /// brackets, there are more than 65,535 ranks, or the port is 0
+  /// brackets, there are more than 65,535 ranks, or the port is 0; `resource_exhausted`
   [[nodiscard]] static result<host_list> from(std::span<const host_entry> hosts,
                                               std::uint16_t port) noexcept;
 
   /// Returns the list that contains only the first `ranks` ranks.
-  /// \errors `invalid_input` for 0, or more ranks than the list has
+  /// \errors `invalid_input` for 0, or more ranks than the list has; `resource_exhausted`
   [[nodiscard]] result<host_list> first(std::uint32_t ranks) const noexcept;
 
   /// The number of ranks.

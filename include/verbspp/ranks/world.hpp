@@ -104,11 +104,13 @@ class channel_source_of final : public channel_source {
 /// With `join_lazily`, two ranks are connected when one of them first uses the other: in an
 /// operation on several peers, a scope, a barrier or another step, or `peers().connect`. To be
 /// connected, the other rank has to answer. It answers while it connects to a rank itself, while it
-/// waits in a step or advances a session, and in `peers().wait`, `peers().poll` and `serve`. It
-/// does not answer while it waits for a single channel, for instance in `peers()[1].receive`.
+/// waits in a step or advances a session, and in `peers().wait`, `peers().poll`, `serve` and
+/// `mend`. It does not answer while it waits for a single channel, for instance in
+/// `peers()[1].receive`.
 ///
-/// A move-only owner. The size of a moved-from world is 0, and its operations fail. Call a last
-/// barrier on all ranks before any of them destroys its world. Thread rule: as for a group.
+/// A move-only owner. The size of a moved-from world is 0, and its functions that return a result
+/// fail. Call a last barrier on all ranks before any of them destroys its world. Thread rule: as
+/// for a group.
 class world {
  public:
   world(const world&) = delete;
@@ -121,7 +123,7 @@ class world {
   /// On success, all channels are connected at both ends.
   /// \errors as `prepare_group` and `group::handshake`; those of the bootstrap, with the rank;
   /// `invalid_input` if the bootstrap's size is 0 or above 65,535, or its rank is not below its
-  /// size
+  /// size; `mismatch` if another rank uses a different version of the library
   template <class Model, transport Transport, queue_pair_parameter_set Given>
     requires Bootstrap<Model>
   [[nodiscard]] static group_result<world> join(Model bootstrap,
@@ -188,8 +190,8 @@ class world {
   /// Answers connection requests that other ranks have sent, in a world that was joined lazily. It
   /// does not wait for requests. Call it every few milliseconds while other ranks may be
   /// connecting, unless the program waits in another call that answers. When a rank sends its first
-  /// request, this call gets that rank's data from the bootstrap, which may take up to 200 ms. If
-  /// that fails, no new rank is answered for one second.
+  /// request, this call gets that rank's data from the bootstrap, which may take up to 200 ms, and
+  /// resolves its address. If that fails, no new rank is answered for one second.
   void serve() noexcept;
 
   [[nodiscard]] std::uint32_t rank() const noexcept;
@@ -234,11 +236,12 @@ class world {
   /// \errors Each failed rank has its own error: `timed_out` or `cancelled` if it had not arrived
   /// when the limit was reached. A rank that is lost before the limit has the error that broke the
   /// connection to it, or an error of the kind that other ranks have reported; ranks that aborted
-  /// the step because of that rank then have no error. `not_connected` if the program has replaced
-  /// the world's channel to the rank by a different channel. Errors without a rank:
-  /// `resource_exhausted`, in which case this rank does not take part; `invalid_input` if the list
-  /// contains a rank twice, contains a rank beyond the size, or lacks this rank; `busy` if another
-  /// step of this rank is in progress, in which case nothing happens.
+  /// the step because of that rank then have no error. `mismatch` for a rank that is at a different
+  /// step; `not_connected` if the program has replaced the world's channel to the rank by a
+  /// different channel. Errors without a rank: `resource_exhausted`, in which case this rank does
+  /// not take part; `invalid_input` if the list contains a rank twice, contains a rank beyond the
+  /// size, or lacks this rank; `busy` if another step of this rank is in progress, in which case
+  /// nothing happens.
   group_results barrier(const wait_limit& limit,
                         barrier_kind kind = barrier_kind::by_size) noexcept;
   group_results barrier(const peer_list& ranks, const wait_limit& limit,
@@ -270,8 +273,7 @@ class world {
 
   /// Returns the values of all ranks, in the order of the ranks, on every rank. It uses
   /// dissemination: n log n messages in log n steps.
-  /// \errors as `barrier`, for the first rank that failed; `mismatch` for a rank that is at a
-  /// different step
+  /// \errors as `barrier`, for the first rank that failed
   template <class Value>
     requires CollectiveValue<Value>
   [[nodiscard]] group_result<std::vector<Value>> all_gather(const Value& mine,
@@ -282,8 +284,9 @@ class world {
     return all;
   }
   /// On the rank `root`, returns the values of all ranks, in the order of the ranks. On the other
-  /// ranks, returns an empty vector. Each of the other ranks sends one message to the root, and
-  /// waits for the root only while the root has read neither of the rank's two previous values.
+  /// ranks, returns an empty vector. Each of the other ranks sends one message to the root. Once it
+  /// is connected, it waits for the root only while the root has read neither of the rank's two
+  /// previous values.
   /// \errors as `all_gather`; `invalid_input` if `root` is not a rank
   template <class Value>
     requires CollectiveValue<Value>
@@ -336,7 +339,7 @@ class world {
   /// call this function. Afterwards, all ranks agree on the steps that they have performed with
   /// each other, even if a rank has left out some steps. If the program has replaced one of the
   /// world's channels, or has connected it to a different peer, this function does not change the
-  /// channel while it is connected, and steps do not use it afterwards either.
+  /// channel while it is connected at both ends, and steps do not use it afterwards either.
   /// \errors those of the bootstrap, `channel::renew` and `handshake`, with the rank
   [[nodiscard]] group_result<void> mend(const wait_limit& limit) noexcept;
 

@@ -39,7 +39,7 @@ class received_datagram {
   [[nodiscard]] queue_pair_number source() const noexcept {
     return queue_pair_number::assume(native_.src_qp & queue_pair_number::maximum);
   }
-  /// The sender's LID; 0 on Ethernet.
+  /// The sender's LID, which has no meaning on Ethernet.
   [[nodiscard]] lid source_lid() const noexcept { return lid::assume(native_.slid); }
   [[nodiscard]] verbspp::service_level service_level() const noexcept {
     return verbspp::service_level::assume(native_.sl & verbspp::service_level::maximum);

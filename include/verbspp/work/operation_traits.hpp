@@ -14,7 +14,7 @@
 namespace verbspp {
 
 /// Maps an operation of a send queue to libibverbs. For each one, operations.hpp has a
-/// specialization, which inherits from `detail::usual_operation` and defines:
+/// specialization with these members, some of which it inherits from `detail::usual_operation`:
 ///
 /// - `name`: the name that errors contain for the call and the operation;
 /// - `completes_as`: the operation that its completion reports, unless the request failed;

@@ -33,8 +33,8 @@ struct async_elements {
 /// Other events that are not errors are ignored.
 ///
 /// A listener keeps the context alive. Thread rule: `listen`, `stop` and the destructor need
-/// exclusive access; the other members may be called at any time on any thread. Call `stop` before
-/// the elements are destroyed.
+/// exclusive access; the other members may be called on any thread. Call `stop` before the elements
+/// are destroyed.
 class async_listener {
  public:
   async_listener() noexcept;

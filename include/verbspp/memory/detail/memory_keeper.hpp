@@ -13,9 +13,9 @@ namespace verbspp::detail {
 /// It has one function pointer instead of virtual functions. A request refers to its memory through
 /// a `kept_memory`, which has the size of two words regardless of the kind of memory.
 struct memory_keeper {
-  /// Ends one use of the memory, such as the use by a request. This function is called once for
-  /// each use, by the thread that has noticed that the device no longer uses the memory. The call
-  /// may destroy the keeper. The function pointer is never null.
+  /// Ends one use of the memory, such as the use by a request. This function is called at most once
+  /// for each use, by the thread that has noticed that the device no longer uses the memory. The
+  /// call may destroy the keeper. The function pointer is never null.
   void (*let_go)(memory_keeper& self, std::uint32_t place) noexcept;
 };
 
