@@ -21,7 +21,7 @@ struct ip_route {
 };
 
 /// Finds the route by connecting a UDP socket to the address, which does not send any packet. If
-/// the address belongs to this host, the source is the same address. Thread-safe.
+/// the address belongs to this host, the source is usually the same address. Thread-safe.
 /// \param destination an IP address; IPv4 as ::ffff:a.b.c.d
 /// \param interface_index the interface of a link-local address; otherwise 0
 /// \errors `invalid_input` if `destination` is not the address of a host, or is a link-local

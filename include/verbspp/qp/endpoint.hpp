@@ -59,7 +59,7 @@ struct endpoint {
   read_depth reads_as_target{};
   queue_key qkey{};  ///< on UD, the key that datagrams must carry; otherwise 0
   /// A random number that identifies the channel at this end. It stays the same when the channel is
-  /// renewed, and differs from the peer's number; 0 for a plain queue pair.
+  /// renewed; 0 for a plain queue pair.
   std::uint32_t owner{};
   /// The number of the connection, counted from 1 for each owner; 0 for a plain queue pair.
   /// `check_newer` detects an endpoint from an earlier connection.

@@ -374,10 +374,10 @@ class VERBSPP_CONSUMABLE queue_pair
   /// elements and `InlineBytes` bytes of inline data. The default is 256 inline bytes per request,
   /// but at most 16 KiB in all. If the queue pair was built with `extended_posting`, the requests
   /// are posted by calls from `ibv_wr_start` to `ibv_wr_complete` instead, which post all of them
-  /// or none. If `fill` throws, nothing is posted. `fill` must not post other requests to the queue
-  /// pair, because drivers hold the queue pair's lock from `ibv_wr_start` to `ibv_wr_complete`. It
-  /// must neither move nor destroy the queue pair, which posts the batch after `fill` has returned.
-  /// Debug builds assert both of these rules.
+  /// or none. If `fill` throws, nothing is posted. `fill` must not post other requests to the send
+  /// queue, because drivers hold its lock from `ibv_wr_start` to `ibv_wr_complete`. It must neither
+  /// move nor destroy the queue pair, which posts the batch after `fill` has returned. Debug builds
+  /// assert both of these rules.
   /// \errors those of the single requests, with the number of requests that were posted;
   /// `invalid_input` for more requests, elements or inline bytes than there is room for
   template <std::size_t Requests, std::size_t Elements = Requests,

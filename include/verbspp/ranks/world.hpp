@@ -261,7 +261,7 @@ class world {
       const peer_list& ranks, const wait_limit& limit,
       barrier_kind kind = barrier_kind::by_size) noexcept;
   /// A barrier inside a scope of `peers()`. This rank takes part only after all requests that were
-  /// posted through the scope have finished, within the scope's limit. When the barrier has
+  /// posted through the scope have finished, within the scope's limit. On RC, when the barrier has
   /// succeeded, all data that other ranks wrote through their scopes before the barrier has
   /// therefore arrived.
   /// \errors as for the barriers above; if a request of the scope has failed, the error of that
