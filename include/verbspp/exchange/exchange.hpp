@@ -267,8 +267,8 @@ class exchange_session {
     if (core_) core_->refuse(why);
   }
 
-  /// The descriptor for epoll and poll: the socket or, with a stop token, a descriptor that a stop
-  /// request also makes readable; -1 if the session is empty.
+  /// The descriptor for epoll and poll: the socket or, with a stop token that has callbacks, a
+  /// descriptor that a stop request also makes readable; -1 if the session is empty.
   [[nodiscard]] int file_descriptor() const noexcept {
     return core_ ? core_->loop_descriptor() : -1;
   }

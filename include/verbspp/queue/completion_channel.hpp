@@ -74,8 +74,8 @@ class completion_channel {
   [[nodiscard]] result<std::optional<waitable_completion_queue>> poll() const noexcept;
   /// Waits for the next event and returns its queue. The result is empty only if the limit has
   /// expired, which includes a stop request. Signals do not end the wait.
-  /// \errors `driver` if the device no longer exists; `resource_exhausted` if a stop token needs a
-  /// file descriptor, and none is left
+  /// \errors `driver` if the device no longer exists; `resource_exhausted` if no file descriptor is
+  /// left (only with a stop token)
   [[nodiscard]] result<std::optional<waitable_completion_queue>> wait(
       const wait_limit& until) const noexcept;
 

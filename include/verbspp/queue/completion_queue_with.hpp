@@ -244,8 +244,8 @@ class completion_queue_with : public completion_queue {
   /// \returns the filled slots, which are the first ones of `into`; empty only if the limit
   /// expires, which includes a stop request. Signals do not end the wait.
   /// \errors `invalid_input` if there are no slots; `driver` if the queue is broken or the device
-  /// no longer exists; `resource_exhausted` if a stop token needs a file descriptor, and none is
-  /// left. A thread that sleeps in this function is not woken when the queue fails. The failure is
+  /// no longer exists; `resource_exhausted` if no file descriptor is left (only with a stop token).
+  /// A thread that sleeps in this function is not woken when the queue fails. The failure is
   /// reported by an asynchronous event of the context, which also ends `wait_watching`.
   [[nodiscard]] result<std::span<const work_completion>> wait(
       std::span<work_completion> into VERBSPP_LIFETIMEBOUND, const wait_limit& until,
