@@ -37,10 +37,14 @@ class shared_pages : public counted_keeper {
         buffer(std::move(whole)) {}
 
   void drop() noexcept {
-    if (count.drop()) delete this;
+    if (count.drop()) destroy();
   }
 
   registered_buffer<Rights, Element> buffer;
+
+ private:
+  // Not inlined, so that dropping another reference saves no registers.
+  [[gnu::noinline]] void destroy() noexcept { delete this; }
 };
 
 }  // namespace detail
