@@ -64,10 +64,13 @@ VERBSPP_DATA_PATH void channel_core::complete(const ibv_wc& completion) noexcept
 }
 
 bool channel_core::collect_with_care() noexcept {
-  if (member_) {
-    collect_from_hub();
-    return false;
-  }
+  if (!member_) [[likely]]
+    return collect_own();
+  collect_from_hub();
+  return false;
+}
+
+VERBSPP_DATA_PATH bool channel_core::collect_own() noexcept {
   ibv_wc completions[16];
   const int filled = [&] {
     const one_thread only(users_);
@@ -91,18 +94,23 @@ void channel_core::collect_from_hub() noexcept {
 }
 
 void channel_core::poll() noexcept {
-  if (connection_.has_loop()) [[unlikely]]
-    connection_.take_loop_events();
+  if (connection_.has_loop() || member_) [[unlikely]]
+    poll_with_care();
+  else
+    collect_own();
+  call_due_and_late();
+}
+
+void channel_core::poll_with_care() noexcept {
+  if (connection_.has_loop()) connection_.take_loop_events();
   // Usually the program calls `poll` because the hub has reported this channel. Taking the
   // completions that the hub has found costs less than polling for more.
   if (member_ && take_found() && !(member_->hub && member_->hub->is_lost())) {
     take_hang_up();
   } else {
     collect_with_care();
-    if (connection_.has_loop()) [[unlikely]]
-      notice_end();
+    if (connection_.has_loop()) notice_end();
   }
-  run_continuations();
 }
 
 void channel_core::poll_found() noexcept {
@@ -321,41 +329,43 @@ bool channel_core::drop_with_care(request one, bool must_wait) noexcept {
   return is_free;
 }
 
-/// Calls the continuations that are due. \returns true if there were any
-inline bool channel_core::call_continuations() noexcept {
-  // A continuation may take completions, which make other continuations due. Without a maximum,
-  // this could go on as long as the peer answers.
-  constexpr unsigned most = 1024;
-  unsigned called = 0;
-  for (; called != most; ++called) {
-    continuation* const due =
-        continuations_.take_due([this]() noexcept { return sends_.completed(); },
-                                [this]() noexcept { return receives_.completed(); });
-    if (due == nullptr) return called != 0;
-    due->call();
-  }
-  continuations_.poll_again();
-  return true;
+VERBSPP_DATA_PATH continuation* channel_core::take_due() noexcept {
+  return continuations_.take_due([this]() noexcept { return sends_.completed(); },
+                                 [this]() noexcept { return receives_.completed(); });
 }
 
-void channel_core::run_continuations() noexcept {
-  if (continuations_.is_empty()) return;
+/// Calls this continuation, and all that are due then.
+VERBSPP_DATA_PATH void channel_core::call_all(continuation* due) noexcept {
+  // A continuation may take completions, which make other continuations due. Without a maximum,
+  // this could go on as long as the peer answers.
+  for (unsigned left = 1024; due != nullptr; due = take_due()) {
+    due->call();
+    if (--left == 0) return continuations_.poll_again();
+  }
+}
+
+VERBSPP_DATA_PATH void channel_core::call_due_and_late() noexcept {
+  continuation* const due = take_due();
+  if (due == nullptr && continuations_.is_empty()) return;
   // Keeps the core alive, because a continuation may destroy the channel.
   ++callers_;
   open_handle();
-  // Reading the clock costs as much as a continuation, so a busy channel rarely does it.
-  constexpr unsigned between_looks = 16;
-  if (!call_continuations() || ++busy_polls_ % between_looks == 0) call_late_continuations();
+  if (due != nullptr) call_all(due);
+  if (due == nullptr || --polls_to_look_ == 0) call_late_continuations();
   if (member_) pass_alarm();
   --callers_;
   drop_handle();
 }
 
+void channel_core::run_continuations() noexcept { call_due_and_late(); }
+
 /// If a limit has been reached, gives up what it limits, and calls the continuations of that.
 void channel_core::call_late_continuations() noexcept {
+  // Reading the clock costs as much as a continuation, so a busy channel rarely does it.
+  polls_to_look_ = 16;
   if (std::chrono::steady_clock::now() < continuations_.alarm()) return;
   give_up_expired();
-  static_cast<void>(call_continuations());
+  call_all(take_due());
 }
 
 void channel_core::expect_call() noexcept {

@@ -51,7 +51,7 @@ continuation* continuations::take_met() noexcept {
 }
 
 continuation* continuations::take_expired(time_point now,
-                                          std::chrono::nanoseconds usual_limit) noexcept {
+                                          const std::chrono::nanoseconds& usual_limit) noexcept {
   continuation* expired = nullptr;
   // The tokens are read after this, so no request is lost.
   __atomic_store_n(&has_stop_, false, __ATOMIC_SEQ_CST);
@@ -77,7 +77,8 @@ continuation* continuations::take_expired(time_point now,
   return expired;
 }
 
-void continuations::set_alarm(continuation& one, std::chrono::nanoseconds usual_limit) noexcept {
+void continuations::set_alarm(continuation& one,
+                              const std::chrono::nanoseconds& usual_limit) noexcept {
   if (one.has_limit()) one.wake_by_stop(polls_);
   alarm_ = std::min(alarm_, one.has_limit() ? one.alarm() : next_tick(usual_limit));
 }

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <coroutine>
 #include <cstdint>
 #include <cstring>
 #include <optional>
@@ -273,6 +274,40 @@ TEST_CASE("awaited requests wait for room in the queue in order") {
     CHECK(std::to_integer<char>(arrived->bytes()[0]) == letters[i]);
   }
   for (routine& each : senders) must(run(each, ends.left));
+}
+
+TEST_CASE_METHOD(two_channels, "an awaited request may finish before a coroutine awaits it") {
+  const auto mine = share_bytes(bed, 64, 1);
+  const auto theirs = share_bytes(bed, 64);
+  const auto remote = must(theirs.remote());
+  auto early = left.async_write(mine, {.remote = remote});
+  wait_until(
+      [&] {
+        left.poll();
+        return left.outstanding() == 0;
+      },
+      "the write");
+  CHECK_FALSE(early.await_suspend(std::noop_coroutine()));
+  must(early.await_resume());
+  CHECK(holds(theirs, 1));
+  CHECK(mine.is_only());
+}
+
+TEST_CASE("a request that waits for room may outlive its channel") {
+  const testbed bed;
+  channel_pair ends = connect_short(bed);
+  std::vector<routine> filling;
+  while (ends.left.outstanding() < ends.left.capacities().max_send_work_requests)
+    filling.push_back(send_text(ends.left, "one"));
+  const auto shared = share_bytes(bed, 8);
+  auto waiting = ends.left.async_send(shared);
+  CHECK_FALSE(shared.is_only());
+  {
+    const channel gone = std::move(ends.left);
+  }
+  CHECK(shared.is_only());
+  CHECK_FALSE(waiting.await_suspend(std::noop_coroutine()));
+  CHECK(waiting.await_resume().has_error());
 }
 
 TEST_CASE("an awaited request whose limit expires breaks the channel") {

@@ -84,7 +84,15 @@ class VERBSPP_VIEW kept_elements {
                              "the device writes to this memory: only memory that was registered "
                              "with access::local_write can be filled");
 
-  /// Used by the library only.
+  /// Used by the library only: true for memory that the request has to keep alive.
+  [[nodiscard]] VERBSPP_DATA_PATH bool is_kept() const noexcept { return kind_ == kind::kept; }
+  /// The only element, and the keeper of its memory. \pre `is_kept()`
+  [[nodiscard]] VERBSPP_DATA_PATH element_list<Element> element() const noexcept {
+    return element_;
+  }
+  [[nodiscard]] VERBSPP_DATA_PATH detail::counted_keeper& keeper() const noexcept {
+    return *keeper_;
+  }
   [[nodiscard]] VERBSPP_DATA_PATH element_list<Element> elements() const noexcept {
     if (kind_ == kind::kept) return element_;
     if constexpr (!is_filled)
@@ -266,32 +274,36 @@ class async_operations {
   [[nodiscard]] VERBSPP_DATA_PATH awaited<send_operation> async_send(
       const async_send_operation& operation,
       const wait_limit& limit = detail::default_limit) noexcept {
-    return awaited<send_operation>::of(core(), limit, operation, operation.elements);
+    return awaited<send_operation>::of(core(), detail::given(limit), operation, operation.elements);
   }
   [[nodiscard]] VERBSPP_DATA_PATH awaited<receive_operation> async_receive(
       const async_receive_operation& operation,
       const wait_limit& limit = detail::default_limit) noexcept {
-    return awaited<receive_operation>::of(core(), limit, operation, operation.elements);
+    return awaited<receive_operation>::of(core(), detail::given(limit), operation,
+                                          operation.elements);
   }
   [[nodiscard]] VERBSPP_DATA_PATH awaited<write_operation> async_write(
       const async_write_operation& operation,
       const wait_limit& limit = detail::default_limit) noexcept {
-    return awaited<write_operation>::of(core(), limit, operation, operation.elements);
+    return awaited<write_operation>::of(core(), detail::given(limit), operation,
+                                        operation.elements);
   }
   [[nodiscard]] VERBSPP_DATA_PATH awaited<read_operation> async_read(
       const async_read_operation& operation,
       const wait_limit& limit = detail::default_limit) noexcept {
-    return awaited<read_operation>::of(core(), limit, operation, operation.elements);
+    return awaited<read_operation>::of(core(), detail::given(limit), operation, operation.elements);
   }
   [[nodiscard]] VERBSPP_DATA_PATH awaited<compare_and_swap_operation> async_compare_and_swap(
       const async_compare_and_swap_operation& operation,
       const wait_limit& limit = detail::default_limit) noexcept {
-    return awaited<compare_and_swap_operation>::of(core(), limit, operation, operation.result);
+    return awaited<compare_and_swap_operation>::of(core(), detail::given(limit), operation,
+                                                   operation.result);
   }
   [[nodiscard]] VERBSPP_DATA_PATH awaited<fetch_and_add_operation> async_fetch_and_add(
       const async_fetch_and_add_operation& operation,
       const wait_limit& limit = detail::default_limit) noexcept {
-    return awaited<fetch_and_add_operation>::of(core(), limit, operation, operation.result);
+    return awaited<fetch_and_add_operation>::of(core(), detail::given(limit), operation,
+                                                operation.result);
   }
 
   template <class Memory>
@@ -299,22 +311,22 @@ class async_operations {
   [[nodiscard]] VERBSPP_DATA_PATH awaited_with<send_operation, Memory> async_send(
       Memory&& memory, const send_operation& rest = {},
       const wait_limit& limit = detail::default_limit) noexcept {
-    return awaited_with<send_operation, Memory>::of(core(), limit, rest,
+    return awaited_with<send_operation, Memory>::of(core(), detail::given(limit), rest,
                                                     std::forward<Memory>(memory));
   }
   template <class Memory>
     requires GoesWithWork<Memory> && FillableMemory<Memory>
   [[nodiscard]] VERBSPP_DATA_PATH awaited_with<receive_operation, Memory> async_receive(
       Memory&& memory, const wait_limit& limit = detail::default_limit) noexcept {
-    return awaited_with<receive_operation, Memory>::of(core(), limit, receive_operation(),
-                                                       std::forward<Memory>(memory));
+    return awaited_with<receive_operation, Memory>::of(
+        core(), detail::given(limit), receive_operation(), std::forward<Memory>(memory));
   }
   template <class Memory>
     requires GoesWithWork<Memory>
   [[nodiscard]] VERBSPP_DATA_PATH awaited_with<write_operation, Memory> async_write(
       Memory&& memory, const write_operation& rest,
       const wait_limit& limit = detail::default_limit) noexcept {
-    return awaited_with<write_operation, Memory>::of(core(), limit, rest,
+    return awaited_with<write_operation, Memory>::of(core(), detail::given(limit), rest,
                                                      std::forward<Memory>(memory));
   }
   template <class Memory>
@@ -322,7 +334,7 @@ class async_operations {
   [[nodiscard]] VERBSPP_DATA_PATH awaited_with<read_operation, Memory> async_read(
       Memory&& memory, const read_operation& rest,
       const wait_limit& limit = detail::default_limit) noexcept {
-    return awaited_with<read_operation, Memory>::of(core(), limit, rest,
+    return awaited_with<read_operation, Memory>::of(core(), detail::given(limit), rest,
                                                     std::forward<Memory>(memory));
   }
 

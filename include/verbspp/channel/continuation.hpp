@@ -148,6 +148,12 @@ class continuation_list {
       before = before->previous;
     one.link_before(*before->next);
   }
+  /// Adds a new continuation, whose key is higher than all others.
+  VERBSPP_DATA_PATH void append(continuation& one, std::uint64_t key) noexcept {
+    assert(!one.is_waiting() && (is_empty() || of(head_.previous).key_ <= key));
+    one.key_ = key;
+    one.link_before(head_);
+  }
   /// Calls `function` with each continuation, which the function may cancel.
   template <class Function>
   void for_each(Function function) noexcept {

@@ -70,6 +70,9 @@ class pending_request {
   /// Used by the library only: the channel of the request; null if the handle is empty.
   [[nodiscard]] channel_core* polled() const noexcept { return core_; }
 
+  /// Used by the library only: the error for a handle without a result.
+  [[nodiscard]] static error no_request() noexcept;
+
   /// Returns the result if it is available; does not wait for it.
   /// \errors those of the request; those of the channel, if it was destroyed
   [[nodiscard]] VERBSPP_DATA_PATH std::optional<transport_result<completed_work>> poll() noexcept {
@@ -111,17 +114,6 @@ class pending_request {
     channel_core& core = *std::exchange(core_, nullptr);
     return core.take(request_, limit, owned);
   }
-  /// Tells the compiler which operation the request is. \pre `has_request()`
-  template <class Operation>
-  VERBSPP_DATA_PATH void assume_operation() const noexcept {
-    bool is_expected = false;
-    if constexpr (std::is_same_v<Operation, receive_operation>)
-      is_expected = request_.is_receive();
-    else
-      is_expected = request_.operation == operation_traits<Operation>::completes_as;
-    assert(is_expected);
-    if (!is_expected) __builtin_unreachable();
-  }
   /// Drops the request, if there is one.
   VERBSPP_DATA_PATH void drop() noexcept {
     if (core_ != nullptr) std::exchange(core_, nullptr)->drop(request_);
@@ -132,7 +124,6 @@ class pending_request {
   [[nodiscard]] VERBSPP_DATA_PATH bool drop_with_memory() noexcept {
     return std::exchange(core_, nullptr)->drop_with_care(request_, true);
   }
-  [[nodiscard]] static error no_request() noexcept;
   /// Drops a request in flight, and makes the request keep this memory alive until it has finished.
   /// \pre `has_request()`
   void leave_with(kept_memory memory) noexcept;

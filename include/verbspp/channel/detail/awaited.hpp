@@ -22,6 +22,8 @@ class awaited : public condition {
     if (const wait_limit* const own = given(limit)) [[unlikely]]
       set_limit(*own);
   }
+  /// For a request that is posted already. The limit is set separately.
+  VERBSPP_DATA_PATH explicit awaited(function called) noexcept : condition(called) {}
   ~awaited() = default;
 
   /// The function for awaited objects that only have to resume the coroutine once the condition is

@@ -33,30 +33,39 @@ namespace verbspp::detail {
 /// borrows.
 ///
 /// The request is posted before the object exists, so that the object's members, which are in the
-/// coroutine's frame, are written only once.
+/// coroutine's frame, are written only once. Posting also adds the continuation, so that awaiting
+/// only stores the coroutine. It is not inlined into the coroutine, where the compiler would keep
+/// variables in the frame instead of in registers.
 template <class Operation>
-class [[nodiscard]] awaited_work<Operation, void> : awaited, pending_request {
+class [[nodiscard]] awaited_work<Operation, void> : awaited {
  public:
   /// For memory that is given as elements. The request keeps alive the buffer to which they belong.
+  /// \param limit null stands for the channel's default limit
   template <class Source, class Element>
-  VERBSPP_DATA_PATH static awaited_work of(channel_core& core, const wait_limit& limit,
+  [[gnu::noinline]] static awaited_work of(channel_core& core, const wait_limit* limit,
                                            const Source& source,
                                            const kept_elements<Element>& memory) noexcept {
-    if (memory.is_refused()) [[unlikely]]
-      return awaited_work(core, limit, memory.refusal());
     // Each branch builds an operation of its own, so that the usual one stays in registers.
-    if (!is_next(core)) [[unlikely]]
-      return awaited_work(core, limit,
-                          delayed{plain(source, memory.elements()), nullptr, memory.keep()});
-    return begin_now(core, limit, plain(source, memory.elements()), nullptr, memory.keep());
+    if (memory.is_kept() && has_room(core) && !core.has_delayed() && !core.watches()) [[likely]] {
+      counted_keeper& keeper = memory.keeper();
+      request made;
+      const result<void> posted = core.post(plain(source, memory.element()), made);
+      if (!posted.has_value()) [[unlikely]]
+        return awaited_work(core, posted.assume_error());
+      keeper.count.add();
+      core.keep(made, {.keeper = &keeper});
+      return begun(core, limit, made);
+    }
+    if (memory.is_refused()) return awaited_work(core, memory.refusal());
+    return begin(core, limit, plain(source, memory.elements()), nullptr, memory.keep());
   }
   /// For memory that is given as an object: a shared buffer, or a message to be sent or written.
   template <class Source>
     requires GoesWithWork<Source>
-  VERBSPP_DATA_PATH static awaited_work of(channel_core& core, const wait_limit& limit,
+  VERBSPP_DATA_PATH static awaited_work of(channel_core& core, const wait_limit* limit,
                                            Operation operation, Source&& memory) noexcept {
     if (!name_all(operation, memory)) [[unlikely]]
-      return awaited_work(core, limit, element_for<fills<Operation>>(memory).assume_error());
+      return awaited_work(core, element_for<fills<Operation>>(memory).assume_error());
     if constexpr (SharedMemory<Source>)
       return begin(core, limit, operation, nullptr, memory.keep());
     else
@@ -66,40 +75,36 @@ class [[nodiscard]] awaited_work<Operation, void> : awaited, pending_request {
   VERBSPP_DATA_PATH static awaited_work in_scope(channel_core& core, const wait_limit& limit,
                                                  const Operation& operation,
                                                  scope_state& scope) noexcept {
-    return begin(core, limit, operation, &scope, {});
+    return begin(core, given(limit), operation, &scope, {});
   }
   awaited_work(const awaited_work&) = delete;
   awaited_work& operator=(const awaited_work&) = delete;
-  // The destructor of the base class, the request's handle, does not wait: the request keeps its
-  // memory alive, or its scope waits for it.
+  /// Does not wait: the request keeps its memory alive, or its scope waits for it.
   VERBSPP_DATA_PATH ~awaited_work() {
-    if (is_delayed()) [[unlikely]]
-      forget_delayed();
+    if (!std::holds_alternative<over>(progress_)) [[unlikely]]
+      end_early();
   }
 
   /// Used by senders only: the channel whose `poll` resumes the operation.
   [[nodiscard]] channel_core& polled() const noexcept { return core_; }
 
-  /// \returns true if posting has failed
-  [[nodiscard]] VERBSPP_DATA_PATH bool await_ready() const noexcept { return is_refused(); }
-  /// \returns false if the result is already available, so the coroutine continues at once
+  [[nodiscard]] static constexpr bool await_ready() noexcept { return false; }
+  /// \returns false if posting has failed, or the result is already available, so the coroutine
+  /// continues at once
   [[nodiscard]] VERBSPP_DATA_PATH bool await_suspend(std::coroutine_handle<> waiting) noexcept {
     waiting_ = waiting;
-    if (has_request()) [[likely]] {
-      assume_operation<Operation>();
-      return then(*this);
-    }
-    core_.continue_when(*this);
-    return true;
+    return is_waiting();
   }
   [[nodiscard]] VERBSPP_DATA_PATH transport_result<completed_work> await_resume() noexcept {
-    if (is_refused()) [[unlikely]]
-      return *std::get_if<error>(&obstacle_);
-    if (has_expired()) [[unlikely]]
-      return expired_result();
-    if (has_request()) [[likely]]
-      assume_operation<Operation>();
-    return take(call_limit::of_channel());
+    const request* const posted = std::get_if<request>(&progress_);
+    if (posted == nullptr || posted->scope != 0) [[unlikely]]
+      return unusual_result();
+    const request one = known(*posted);
+    if (!core_.has_succeeded(one)) [[unlikely]]
+      return unusual_result();
+    const completed_work done = core_.take_succeeded(one);
+    progress_.template emplace<over>();
+    return done;
   }
 
  private:
@@ -116,37 +121,52 @@ class [[nodiscard]] awaited_work<Operation, void> : awaited, pending_request {
     scope_state* scope;
     kept_memory memory;
   };
+  /// The result was taken.
+  struct over {};
 
-  VERBSPP_DATA_PATH awaited_work(channel_core& core, const wait_limit& limit,
-                                 const request& posted) noexcept
-      : awaited(proceed, test_room, limit), pending_request(&core, posted), core_(core) {}
-  [[gnu::cold, gnu::noinline]] awaited_work(channel_core& core, const wait_limit& limit,
-                                            const error& refusal) noexcept
-      : awaited(proceed, test_room, limit), core_(core), obstacle_(refusal) {}
-  [[gnu::cold, gnu::noinline]] awaited_work(channel_core& core, const wait_limit& limit,
+  VERBSPP_DATA_PATH awaited_work(channel_core& core, const request& posted) noexcept
+      : awaited(finish), core_(core), progress_(posted) {
+    core.open_handle();
+    core.continue_last(posted, *this);
+  }
+  [[gnu::noinline]] awaited_work(channel_core& core, const wait_limit& limit,
+                                 request posted) noexcept
+      : awaited(finish), core_(core), progress_(posted) {
+    core.open_handle();
+    set_limit(limit);
+    core.continue_last(posted, *this);
+  }
+  [[gnu::cold, gnu::noinline]] awaited_work(channel_core& core, const error& refusal) noexcept
+      : awaited(finish), core_(core), progress_(refusal) {}
+  [[gnu::cold, gnu::noinline]] awaited_work(channel_core& core, const wait_limit* limit,
                                             const delayed& until_room) noexcept
-      : awaited(proceed, test_room, limit), core_(core), obstacle_(until_room) {
+      : awaited(proceed, test_room, limit != nullptr ? *limit : default_limit),
+        core_(core),
+        progress_(until_room) {
     core.note_delayed(1);
+    core.continue_when(*this);
   }
 
   /// Posts the request if it is its turn.
-  [[nodiscard]] VERBSPP_DATA_PATH static awaited_work begin(channel_core& core,
-                                                            const wait_limit& limit,
-                                                            const Operation& operation,
-                                                            scope_state* scope,
-                                                            const kept_memory& memory) noexcept {
-    if (!is_next(core)) [[unlikely]]
+  [[nodiscard, gnu::noinline]] static awaited_work begin(channel_core& core,
+                                                         const wait_limit* limit,
+                                                         const Operation& operation,
+                                                         scope_state* scope,
+                                                         kept_memory memory) noexcept {
+    // A closed queue refuses the request.
+    if (!may_post(core) || core.has_delayed()) [[unlikely]]
       return awaited_work(core, limit, delayed{operation, scope, memory});
-    return begin_now(core, limit, operation, scope, memory);
-  }
-  [[nodiscard]] VERBSPP_DATA_PATH static awaited_work begin_now(
-      channel_core& core, const wait_limit& limit, const Operation& operation, scope_state* scope,
-      const kept_memory& memory) noexcept {
     request made;
     const result<void> posted = post(core, operation, scope, memory, made);
     if (!posted.has_value()) [[unlikely]]
-      return awaited_work(core, limit, posted.assume_error());
-    return awaited_work(core, limit, made);
+      return awaited_work(core, posted.assume_error());
+    return begun(core, limit, made);
+  }
+  [[nodiscard]] VERBSPP_DATA_PATH static awaited_work begun(channel_core& core,
+                                                            const wait_limit* limit,
+                                                            const request& posted) noexcept {
+    if (limit != nullptr) return awaited_work(core, *limit, posted);
+    return awaited_work(core, posted);
   }
   [[nodiscard]] VERBSPP_DATA_PATH static result<void> post(channel_core& core,
                                                            const Operation& operation,
@@ -159,9 +179,24 @@ class [[nodiscard]] awaited_work<Operation, void> : awaited, pending_request {
         core.protect(made.number, operation_traits<Operation>::elements(operation));
     return posted;
   }
-  /// True if the queue has room, and no awaited request has waited longer for it.
-  [[nodiscard]] VERBSPP_DATA_PATH static bool is_next(const channel_core& core) noexcept {
-    return may_post(core) && !core.has_delayed();
+  /// Returns a copy of the request, whose operation the compiler knows. \pre it has no scope
+  [[nodiscard]] VERBSPP_DATA_PATH static request known(const request& posted) noexcept {
+    request one;
+    if constexpr (is_receive) {
+      one.slot = posted.slot;
+      one.operation = work_operation::receive;
+    } else {
+      one.number = posted.number;
+      one.operation = operation_traits<Operation>::completes_as;
+    }
+    if constexpr (std::is_same_v<Operation, read_operation>) one.bytes = posted.bytes;
+    return one;
+  }
+  [[nodiscard]] VERBSPP_DATA_PATH static bool has_room(const channel_core& core) noexcept {
+    if constexpr (is_receive)
+      return core.receives().is_open() && core.receives().has_room();
+    else
+      return core.sends().has_room();
   }
   [[nodiscard]] VERBSPP_DATA_PATH static bool may_post(const channel_core& core) noexcept {
     if constexpr (is_receive)
@@ -172,51 +207,60 @@ class [[nodiscard]] awaited_work<Operation, void> : awaited, pending_request {
   [[nodiscard]] static state test_room(condition& self) noexcept {
     return may_post(static_cast<awaited_work&>(self).core_) ? state::met : state::unmet;
   }
+  /// Called when the request has finished, which may be before a coroutine awaits it.
+  static void finish(continuation& self) noexcept {
+    if (const auto waiting = static_cast<awaited_work&>(self).waiting_) [[likely]]
+      waiting.resume();
+  }
   /// Called when the queue has room for a delayed request, when the limit of that wait is reached,
   /// and when the request has finished.
   static void proceed(continuation& self) noexcept {
     auto& mine = static_cast<awaited_work&>(self);
-    if (mine.is_delayed() && !mine.has_expired() && mine.post_delayed()) [[unlikely]]
-      return;
-    mine.waiting_.resume();
+    if (std::holds_alternative<delayed>(mine.progress_) && mine.end_delay()) return;
+    finish(self);
   }
-  /// Posts the delayed request. \returns true if it was posted, and has not finished
-  [[nodiscard, gnu::cold, gnu::noinline]] bool post_delayed() noexcept {
-    const delayed due = *std::get_if<delayed>(&obstacle_);
-    obstacle_ = std::monostate();
+  /// Posts the delayed request, or refuses it if the limit was reached. \returns true if it was
+  /// posted, and has not finished
+  [[nodiscard, gnu::cold, gnu::noinline]] bool end_delay() noexcept {
+    delayed due = *std::get_if<delayed>(&progress_);
     core_.note_delayed(-1);
+    if (has_expired()) {
+      due.memory.let_go();
+      progress_ = core_.ended_before(limit());
+      return false;
+    }
     request made;
     const result<void> posted = post(core_, due.operation, due.scope, due.memory, made);
     if (!posted.has_value()) {
-      obstacle_ = posted.assume_error();
+      progress_ = posted.assume_error();
       return false;
     }
-    pending_request::operator=(pending_request(&core_, made));
-    return then(*this);
+    core_.open_handle();
+    progress_ = made;
+    return core_.continue_with(made, *this);
   }
-  [[gnu::cold, gnu::noinline]] void forget_delayed() noexcept {
-    core_.note_delayed(-1);
-    std::get_if<delayed>(&obstacle_)->memory.let_go();
+  [[gnu::cold, gnu::noinline]] void end_early() noexcept {
+    if (const request* const posted = std::get_if<request>(&progress_)) return core_.drop(*posted);
+    if (delayed* const mine = std::get_if<delayed>(&progress_)) {
+      core_.note_delayed(-1);
+      mine->memory.let_go();
+    }
   }
-  [[nodiscard, gnu::cold, gnu::noinline]] transport_result<completed_work>
-  expired_result() noexcept {
-    if (!has_request()) return core_.ended_before(limit());
-    const std::optional<error> root = core_.root_of_failure();
-    const transport_result<completed_work> done = take(call_limit::of_channel());
+  /// The result of a request that has not simply succeeded, or has a scope.
+  [[nodiscard, gnu::noinline]] transport_result<completed_work> unusual_result() noexcept {
+    if (const error* const refusal = std::get_if<error>(&progress_)) return *refusal;
+    const request* const posted = std::get_if<request>(&progress_);
+    if (posted == nullptr) return pending_request::no_request();
+    const std::optional<error> root = has_expired() ? core_.root_of_failure() : std::nullopt;
+    const transport_result<completed_work> done = core_.take(*posted, call_limit::of_channel());
+    progress_.template emplace<over>();
     if (done.has_value() || !root || channel_core::is_lost(done.assume_error())) return done;
     return *root;
   }
-  [[nodiscard]] VERBSPP_DATA_PATH bool is_delayed() const noexcept {
-    return std::holds_alternative<delayed>(obstacle_);
-  }
-  [[nodiscard]] VERBSPP_DATA_PATH bool is_refused() const noexcept {
-    return std::holds_alternative<error>(obstacle_);
-  }
 
   channel_core& core_;
-  /// The obstacle to posting the request, if there is one. The index is given because `{}`
-  /// would clear all bytes.
-  std::variant<std::monostate, delayed, error> obstacle_{std::in_place_index<0>};
+  /// The request in flight; the request to post later; the reason why it was refused; or nothing.
+  std::variant<request, delayed, error, over> progress_;
 };
 
 /// The awaitable for one request that owns its memory. Awaiting it returns the memory with the
@@ -227,21 +271,19 @@ class [[nodiscard]] awaited_work<Operation, Memory> {
   using request = awaited_work<Operation, void>;
 
  public:
-  VERBSPP_DATA_PATH static awaited_work of(channel_core& core, const wait_limit& limit,
+  VERBSPP_DATA_PATH static awaited_work of(channel_core& core, const wait_limit* limit,
                                            const Operation& rest, Memory&& memory) noexcept {
     return awaited_work(core, limit, rest, std::move(memory));
   }
   awaited_work(const awaited_work&) = delete;
   awaited_work& operator=(const awaited_work&) = delete;
   VERBSPP_DATA_PATH ~awaited_work() {
-    if (request_.has_request()) [[unlikely]]
+    if (std::holds_alternative<detail::request>(request_.progress_)) [[unlikely]]
       leave();
   }
 
   [[nodiscard]] channel_core& polled() const noexcept { return request_.polled(); }
-  [[nodiscard]] VERBSPP_DATA_PATH bool await_ready() const noexcept {
-    return request_.await_ready();
-  }
+  [[nodiscard]] static constexpr bool await_ready() noexcept { return false; }
   [[nodiscard]] VERBSPP_DATA_PATH bool await_suspend(std::coroutine_handle<> waiting) noexcept {
     return request_.await_suspend(waiting);
   }
@@ -255,23 +297,29 @@ class [[nodiscard]] awaited_work<Operation, Memory> {
   }
 
  private:
-  VERBSPP_DATA_PATH awaited_work(channel_core& core, const wait_limit& limit, const Operation& rest,
+  VERBSPP_DATA_PATH awaited_work(channel_core& core, const wait_limit* limit, const Operation& rest,
                                  Memory&& memory) noexcept
       : memory_(std::move(memory)), request_(begin(core, limit, rest, memory_)) {}
-  [[nodiscard]] VERBSPP_DATA_PATH static request begin(channel_core& core, const wait_limit& limit,
+  [[nodiscard]] VERBSPP_DATA_PATH static request begin(channel_core& core, const wait_limit* limit,
                                                        Operation operation,
                                                        Memory& memory) noexcept {
     if (!name_all(operation, memory)) [[unlikely]]
-      return request(core, limit, element_for<fills<Operation>>(memory).assume_error());
+      return request(core, element_for<fills<Operation>>(memory).assume_error());
     return request::begin(core, limit, operation, nullptr, {});
   }
   /// Hands the memory over to the request in flight, because the coroutine is being destroyed. If
   /// the record that this needs cannot be allocated, waits until the request has finished.
   [[gnu::cold]] void leave() noexcept {
-    if (!request_.look())
-      if (auto* const left = new (std::nothrow) left_memory<Memory>(std::move(memory_)))
-        return request_.leave_with({.keeper = left});
-    if (!request_.drop_with_memory()) never_free(std::move(memory_));
+    channel_core& core = request_.core_;
+    detail::request posted = std::get<detail::request>(request_.progress_);
+    request_.progress_.template emplace<typename request::over>();
+    if (!core.is_done(posted)) core.collect();
+    if (!core.is_done(posted))
+      if (auto* const left = new (std::nothrow) left_memory<Memory>(std::move(memory_))) {
+        core.keep(posted, {.keeper = left});
+        return core.drop(posted);
+      }
+    if (!core.drop_with_care(posted, true)) never_free(std::move(memory_));
   }
 
   Memory memory_;
@@ -282,8 +330,9 @@ class [[nodiscard]] awaited_work<Operation, Memory> {
 template <class Handle>
 class [[nodiscard]] awaited_result : awaited {
  public:
-  awaited_result(Handle& work, const wait_limit& limit) noexcept
-      : awaited(resume, test_nothing, limit), work_(work) {}
+  awaited_result(Handle& work, const wait_limit& limit) noexcept : awaited(resume), work_(work) {
+    if (const wait_limit* const own = given(limit)) set_limit(*own);
+  }
 
   /// Used by senders only. \pre the handle has a request
   [[nodiscard]] channel_core& polled() const noexcept { return *work_.polled(); }
@@ -297,8 +346,6 @@ class [[nodiscard]] awaited_result : awaited {
   [[nodiscard]] auto await_resume() noexcept { return work_.wait(); }
 
  private:
-  [[nodiscard]] static state test_nothing(condition& /*self*/) noexcept { return state::unmet; }
-
   Handle& work_;
 };
 

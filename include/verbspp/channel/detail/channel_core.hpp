@@ -245,6 +245,12 @@ class channel_core {
   [[nodiscard]] VERBSPP_DATA_PATH bool is_done(const request& one) const noexcept {
     return one.is_receive() ? one.slot->is_done() : sends_.is_done(one.number);
   }
+  /// True if the request is certain to have succeeded; false if it has not finished, or if its
+  /// result has to be looked up.
+  [[nodiscard]] VERBSPP_DATA_PATH bool has_succeeded(const request& one) const noexcept {
+    if (!one.is_receive()) return sends_.has_succeeded(one.number);
+    return one.slot->is_done() && !sends_.is_suspect();
+  }
   /// Counts a handle to a request, or another object that refers to the core.
   VERBSPP_DATA_PATH void open_handle() noexcept { ++handles_; }
   /// Counts an inbox.
@@ -282,6 +288,11 @@ class channel_core {
         return copy_of(take_with_care(one, limit), owned);
       ++scope->taken;
     }
+    --handles_;
+    return success_of(one);
+  }
+  /// Takes the result of a request without a scope. \pre `has_succeeded`
+  [[nodiscard]] VERBSPP_DATA_PATH completed_work take_succeeded(const request& one) noexcept {
     --handles_;
     return success_of(one);
   }
@@ -327,7 +338,7 @@ class channel_core {
   [[nodiscard]] VERBSPP_DATA_PATH bool continue_with(const request& one,
                                                      continuation& next) noexcept {
     if (is_done(one)) return false;
-    const std::chrono::nanoseconds usual_limit = connection_.settings().default_limit;
+    const std::chrono::nanoseconds& usual_limit = connection_.settings().default_limit;
     if (one.is_receive())
       continuations_.add_receive(next, receives_.number_of(*one.slot), usual_limit);
     else
@@ -335,6 +346,13 @@ class channel_core {
     if (member_) [[unlikely]]
       pass_alarm();
     return true;
+  }
+  /// As `continue_with`, for the request that was posted last, and a new continuation.
+  VERBSPP_DATA_PATH void continue_last(const request& last, continuation& next) noexcept {
+    if (last.is_receive()) return static_cast<void>(continue_with(last, next));
+    continuations_.add_last_send(next, last.number, connection_.settings().default_limit);
+    if (member_) [[unlikely]]
+      pass_alarm();
   }
   /// Makes `poll` call the continuation when its condition is met.
   void continue_when(condition& met) noexcept {
@@ -527,12 +545,6 @@ class channel_core {
     if (terms.has_handle) ++terms.scope->posted;
   }
 
-  /// True if the request is certain to have succeeded; false if it has not finished, or if its
-  /// result has to be looked up.
-  [[nodiscard]] VERBSPP_DATA_PATH bool has_succeeded(const request& one) const noexcept {
-    if (!one.is_receive()) return sends_.has_succeeded(one.number);
-    return one.slot->is_done() && !sends_.is_suspect();
-  }
   /// Returns the result of a request that has succeeded. If the request is a receive, this also
   /// frees its slot.
   [[nodiscard]] VERBSPP_DATA_PATH completed_work success_of(const request& one) noexcept {
@@ -594,7 +606,14 @@ class channel_core {
   void fail_shared_receive(const ibv_wc& completion) noexcept;
   void note_failure(const work_error& failure, scope_state* scope) noexcept;
   void lose_queue(int returned) noexcept;
-  [[nodiscard]] bool call_continuations() noexcept;
+  /// As `collect`, for a channel without a hub; also releases the memory of the requests.
+  bool collect_own() noexcept;
+  /// Collects completions for `poll`, for a channel with a hub or an event loop.
+  void poll_with_care() noexcept;
+  /// Implements `run_continuations`.
+  void call_due_and_late() noexcept;
+  [[nodiscard]] continuation* take_due() noexcept;
+  void call_all(continuation* due) noexcept;
   [[gnu::cold, gnu::noinline]] void call_late_continuations() noexcept;
   void make_handed_calls() noexcept;
   /// Wakes the thread or event loop that waits for the channel or its hub. Any thread may call
@@ -681,10 +700,10 @@ class channel_core {
   continuations continuations_{stop_wake_};
   std::uint32_t delayed_ = 0;  ///< awaited requests that are queued until a work queue has room
   handed_calls handed_{};
-  condition has_handed_;          ///< is waiting while a call is expected
-  std::uint32_t expecting_ = 0;   ///< operations that expect a call
-  std::uint32_t callers_ = 0;     ///< running calls of `run_continuations`; each counts as a handle
-  std::uint32_t busy_polls_ = 0;  ///< calls of `run_continuations` that had something to call
+  condition has_handed_;         ///< is waiting while a call is expected
+  std::uint32_t expecting_ = 0;  ///< operations that expect a call
+  std::uint32_t callers_ = 0;    ///< running calls of `run_continuations`; each counts as a handle
+  std::uint32_t polls_to_look_ = 16;  ///< busy polls until the next look at the limits
   receive_slots receives_{};
   memory_guard guard_{};
   lease_book* leases_ = nullptr;

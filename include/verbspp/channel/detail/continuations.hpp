@@ -25,6 +25,8 @@ class condition : public continuation {
   /// condition; null if it depends only on the channel
   condition(function called, test is_met, void* about = nullptr) noexcept
       : continuation(called), is_met_(is_met), subject_(about) {}
+  /// A continuation that waits only for a request.
+  explicit condition(function called) noexcept : continuation(called) {}
   condition(const condition&) = delete;
   condition& operator=(const condition&) = delete;
   ~condition() = default;
@@ -52,16 +54,22 @@ class continuations {
   /// Adds a continuation for a request in the send queue.
   /// \param usual_limit the channel's default limit, for a continuation without a limit
   VERBSPP_DATA_PATH void add_send(continuation& one, std::uint64_t number,
-                                  std::chrono::nanoseconds usual_limit) noexcept {
+                                  const std::chrono::nanoseconds& usual_limit) noexcept {
     add(sends_, one, number, usual_limit);
   }
   /// Adds a continuation for a receive.
   /// \param number the number of the receive; receives are numbered in the order of posting
   VERBSPP_DATA_PATH void add_receive(continuation& one, std::uint64_t number,
-                                     std::chrono::nanoseconds usual_limit) noexcept {
+                                     const std::chrono::nanoseconds& usual_limit) noexcept {
     add(receives_, one, number, usual_limit);
   }
-  void add_condition(condition& one, std::chrono::nanoseconds usual_limit) noexcept {
+  /// Adds a new continuation for the request in the send queue that was posted last.
+  VERBSPP_DATA_PATH void add_last_send(continuation& one, std::uint64_t number,
+                                       const std::chrono::nanoseconds& usual_limit) noexcept {
+    sends_.append(one, number);
+    begin_limit(one, usual_limit);
+  }
+  void add_condition(condition& one, const std::chrono::nanoseconds& usual_limit) noexcept {
     add(conditions_, one, 0, usual_limit);
   }
 
@@ -100,12 +108,16 @@ class continuations {
   /// Returns a continuation whose limit has been reached, and removes it if it is a condition; null
   /// if no limit has been reached. Also sets the next alarm.
   [[nodiscard]] continuation* take_expired(time_point now,
-                                           std::chrono::nanoseconds usual_limit) noexcept;
+                                           const std::chrono::nanoseconds& usual_limit) noexcept;
 
  private:
   VERBSPP_DATA_PATH void add(continuation_list& list, continuation& one, std::uint64_t key,
-                             std::chrono::nanoseconds usual_limit) noexcept {
+                             const std::chrono::nanoseconds& usual_limit) noexcept {
     list.add(one, key);
+    begin_limit(one, usual_limit);
+  }
+  VERBSPP_DATA_PATH void begin_limit(continuation& one,
+                                     const std::chrono::nanoseconds& usual_limit) noexcept {
     // The default limit only starts to count at the next alarm, so adding a continuation usually
     // does not need to read the clock.
     if (one.has_limit() || alarm_ == (time_point::max)()) [[unlikely]]
@@ -118,7 +130,7 @@ class continuations {
     return &first.taken();
   }
   [[nodiscard]] continuation* take_met() noexcept;
-  void set_alarm(continuation& one, std::chrono::nanoseconds usual_limit) noexcept;
+  void set_alarm(continuation& one, const std::chrono::nanoseconds& usual_limit) noexcept;
 
   continuation_list sends_{};
   continuation_list receives_{};
