@@ -260,6 +260,13 @@ TEST_CASE("posting during an extended batch of the same queue pair fails an asse
         [&](auto& /*batch*/) { static_cast<void>(pair.left.post_send({}, {.id = 1})); }));
   });
   CHECK_THAT(told, Catch::Contains("was posted to the queue pair from the function"));
+  const remote_memory<access::remote_write> nowhere(0, 8, remote_key(std::uint32_t{0}));
+  CHECK_THAT(assertion_in([&] {
+               static_cast<void>(pair.left.post_batch<1>([&](auto& /*batch*/) {
+                 static_cast<void>(pair.left.post_atomic_write({.value = 1, .remote = nowhere}));
+               }));
+             }),
+             Catch::Contains("was posted to the queue pair from the function"));
   // After the batch, posting works again.
   buffer<> target(bed.domain, 8);
   const auto remote = target.remote();

@@ -377,7 +377,7 @@ class VERBSPP_CONSUMABLE queue_pair
   /// or none. If `fill` throws, nothing is posted. `fill` must not post other requests to the send
   /// queue, because drivers hold its lock from `ibv_wr_start` to `ibv_wr_complete`. It must neither
   /// move nor destroy the queue pair, which posts the batch after `fill` has returned. Debug builds
-  /// assert both of these rules, but not for an atomic write or a flush.
+  /// assert both of these rules.
   /// \errors those of the single requests, with the number of requests that were posted;
   /// `invalid_input` for more requests, elements or inline bytes than there is room for
   template <std::size_t Requests, std::size_t Elements = Requests,
@@ -513,6 +513,7 @@ class VERBSPP_CONSUMABLE queue_pair
   [[nodiscard]] VERBSPP_DATA_PATH result<void> take(const Operation& operation,
                                                     work_tag tag) noexcept {
     if constexpr (operation_traits<Operation>::only_extended) {
+      detail::assert_not_in_batch(native_qp());
       detail::extended_posting<Transport, ibv_qp_ex> call(native_extended());
       call.add(operation, tag);
       const batch_result posted = call.post(data_.capacities, [] {});
