@@ -170,8 +170,8 @@ class asio_source {
     return detail::net::async_compose<Token, void(result<void>)>(
         detail::asio_wait<Source>(*source_, waits_), token, waits_->descriptor);
   }
-  /// Ends the wait in progress, which completes with `cancelled`, unless it has already found work.
-  /// A no-op without a wait.
+  /// Ends the wait in progress, which completes with `cancelled`, unless it has already found work
+  /// or failed. A no-op without a wait.
   void cancel() noexcept { waits_->cancel(); }
 
  private:

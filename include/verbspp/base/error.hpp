@@ -280,8 +280,7 @@ class error {
 };
 
 namespace detail {
-/// Lets the higher layers store the details of their failures in an error, so that the conversion
-/// loses nothing.
+/// Lets the higher layers store the details of their failures in an error.
 struct error_access {
   using words = std::array<std::uint64_t, 3>;
 

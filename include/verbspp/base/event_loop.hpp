@@ -264,7 +264,7 @@ class event_loop {
 
   detail::stop_signal signal_{};  ///< stop requests wake the loop with it
   detail::list_links waiting_{&waiting_, &waiting_};
-  detail::list_links due_{&due_, &due_};  ///< used by `run_once` only
+  detail::list_links due_{&due_, &due_};  ///< empty outside `run_once`
   detail::owned<pollfd[]>
       entries_{};  ///< an entry for each element of `waiting_`, in the same order, and `signal_`
   std::size_t room_ = 0;

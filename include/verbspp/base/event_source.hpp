@@ -13,7 +13,7 @@ namespace verbspp {
 ///
 /// A round of a loop has three steps:
 ///
-/// 1. `request_notification()`. If it returns true, there is work already: go to step 3.
+/// 1. `request_notification()`. If it returns true, there may be work already: go to step 3.
 /// 2. Sleep until `file_descriptor()` is readable, or until `deadline()`.
 /// 3. Let the object work, with its own function that never blocks: `poll` of a channel, a hub or
 ///    its clients, `next` of an inbox, `advance` of an acceptor or a session, `try_accept` of a

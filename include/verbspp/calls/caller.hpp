@@ -25,8 +25,8 @@
 
 namespace verbspp {
 
-/// The bytes of an answer. They are not copied: they stay in the caller's memory, where they were
-/// received. A move-only owner, which may outlive the caller.
+/// The bytes of an answer, which stay in the memory of the caller that received them. A move-only
+/// owner, which may outlive the caller.
 class [[nodiscard]] received_bytes {
  public:
   received_bytes() noexcept = default;
@@ -130,7 +130,7 @@ class awaited_call;
 ///
 /// The answer can be taken only once, by `poll` or `wait`. Destroying the handle ends the call: its
 /// answer is dropped when it arrives. The handle may outlive the caller: the call has then failed,
-/// unless its answer had arrived before.
+/// unless the caller had processed its answer before.
 ///
 /// Move-only. Thread rule: one thread at a time for the handle and its caller.
 template <Method Called>
@@ -219,7 +219,7 @@ class [[nodiscard]] pending_call {
 /// A move-only owner. It may be destroyed while calls are in flight: their handles then return
 /// `not_connected`. A caller that was moved from refuses all calls (`invalid_input`). Thread rule:
 /// one thread at a time for the caller, its handles and its channel; `statistics` may be called on
-/// any thread.
+/// any thread, except during `start`.
 class caller {
  public:
   /// Prepares calls over a channel that is not connected yet: posts receives for the answers.
@@ -245,7 +245,8 @@ class caller {
   /// Takes over the connected channel, and compares the methods with those of the service.
   /// \errors `mismatch` with a text that describes the difference; `not_found` if the service lacks
   /// a method; `invalid_input` if this is not the channel for which the caller was opened, or if a
-  /// method lends memory and `message_size` is below 376 bytes at either end; as `call`
+  /// method lends memory and `message_size` is below 376 bytes at either end; `resource_exhausted`;
+  /// as `call`
   template <Method... Called>
   [[nodiscard]] result<void> start(channel link,
                                    call_limit limit = call_limit::of_channel()) noexcept {
@@ -261,7 +262,8 @@ class caller {
   /// \errors `timed_out`, `cancelled` if the limit ended the wait: the service may or may not
   /// execute the call; the error with which the service has refused the call (`is_refusal`);
   /// `invalid_input` if the request is larger than `message_size` at either end; `mismatch` if the
-  /// answer has the wrong size; the cause if the connection is broken
+  /// answer has the wrong size; `not_connected` before `start`; those of a `codec`; the cause if
+  /// the connection is broken
   template <Method Called>
     requires(!LendsMemory<Called>)
   [[nodiscard]] result<detail::answer_to<Called>> call(
@@ -282,8 +284,8 @@ class caller {
   /// (`caller_options::sent_size`). A call that lends larger memory needs a lane, which is a queue
   /// pair of its own. If that call ends before its answer arrives, its queue pair is destroyed, and
   /// a later such call connects another one. The connection and other calls are not affected.
-  /// \errors as `call` and `channel::lease`; `driver` if the device did not revoke the access: the
-  /// memory must then not be freed
+  /// \errors as `call` and `channel::lease`; those of connecting a lane; `driver` if the device did
+  /// not revoke the access: the memory must then not be freed
   template <Method Called, class Memory>
     requires LendsMemory<Called> && Lendable<Memory, detail::description_of<Called>.lends>
   [[nodiscard]] result<detail::answer_to<Called>> call(
@@ -301,8 +303,8 @@ class caller {
     return detail::decode_answer<Called>(core_->wait(slot, described, until));
   }
   /// Sends the call, and returns a handle to it; never blocks.
-  /// \errors `would_block` if there is no credit, or awaited calls wait for one; otherwise as
-  /// `call`
+  /// \errors `would_block` if there is no credit, awaited calls wait for one, or kept answers use
+  /// up the memory; otherwise as `call`
   template <Method Called>
     requires(!LendsMemory<Called>)
   [[nodiscard]] result<pending_call<Called>> post_call(
@@ -322,10 +324,10 @@ class caller {
     return pending_call<Called>(core_, slot.assume_value());
   }
   /// As above, for a method whose calls lend memory. The call keeps the shared memory until the
-  /// service can no longer access it. Waits only for the device, which binds a memory window, and
-  /// invalidates it when the answer is taken.
-  /// \errors as above; `would_block` if all lanes are in use, or the service has not connected one
-  /// yet
+  /// service can no longer access it. Does not wait for the service, but may wait for the device,
+  /// for example until a memory window is bound or, when the answer is taken, invalidated.
+  /// \errors as `call` with memory; `would_block` as above, and if all lanes are in use, or the
+  /// service has not connected one yet
   template <Method Called, class Memory>
     requires LendsMemory<Called> && SharedMemory<Memory> &&
              Lendable<Memory, detail::description_of<Called>.lends>
@@ -368,7 +370,8 @@ class caller {
   /// on any thread, except during `start`, which sets the counters to 0. \pre the caller was not
   /// moved from
   [[nodiscard]] caller_statistics statistics() const noexcept { return core_->statistics(); }
-  /// The counters of one method. Methods that were not passed to `start` share their counters.
+  /// The counters of one method. Methods that were not passed to `start` share their counters with
+  /// the messages of the library itself.
   template <Method Called>
   [[nodiscard]] caller_statistics statistics() const noexcept {
     return core_->statistics(Called::number);

@@ -28,9 +28,10 @@ inline constexpr std::uint32_t any_size = UINT32_MAX;
 
 /// Converts the values of a type to the bytes of a request or answer, and back.
 ///
-/// A trivially copyable type needs no specialization: its bytes are copied. They have the byte
-/// order and the padding of the sender's machine, and the receiver checks only their number. So
-/// `decode` may return any value, for example an enumerator that does not exist.
+/// A trivially copyable type needs no specialization, unless it refers to other memory: its bytes
+/// are copied. They have the byte order and the padding of the sender's machine, and the receiver
+/// checks only their number. So `decode` may return any value, for example an enumerator that does
+/// not exist.
 ///
 /// For other types, the program specializes the template:
 ///

@@ -128,8 +128,8 @@ class [[nodiscard]] received_call {
 
   /// Sends the answer. Does not wait.
   /// \errors `invalid_input` if the call was answered already, or if the answer is larger than
-  /// either end accepts. If the answer is too large, the call is still open, but its request may
-  /// have been overwritten
+  /// either end accepts; those of a `codec`. If the answer cannot be encoded, the call is still
+  /// open, but its request may have been overwritten
   template <class Answer = typename Called::answer>
     requires(!std::is_void_v<Answer> && std::is_same_v<Answer, typename Called::answer>)
   result<void> answer(typename detail::value_to_send<Answer>::type value) noexcept {
@@ -224,8 +224,8 @@ struct handling {
 /// The first answers at once; an error that it returns refuses the call. The second may store the
 /// call, and answer it later. Several threads may call a handler at the same time if several
 /// threads serve. Calls of one client are passed to handlers one after the other, in order. If a
-/// handler throws an exception, the call is refused, unless the handler has stored it, and
-/// `service::serve` or `service::poll` throws the exception to its caller.
+/// handler throws an exception, the call is refused, unless the handler has stored or answered it,
+/// and `service::serve` or `service::poll` throws the exception to its caller.
 template <Method Called, class Function>
   requires(detail::because(detail::AnswersLater<std::decay_t<Function>, Called> ||
                                detail::AnswersAtOnce<std::decay_t<Function>, Called>,

@@ -21,8 +21,9 @@ struct service_options {
   /// smaller, that maximum applies. Use 0 if handlers read into, or write from, memory that the
   /// program cannot access, such as a dma-buf.
   std::uint32_t sent_size = 65'536;
-  /// The number of calls that lend memory and that each client may have in flight: 0 to 65,534.
-  /// Each such call uses a queue pair of its own, which is created when the client first needs it.
+  /// The number of calls that lend memory over lanes and that each client may have in flight: 0 to
+  /// 65,534. Each such call uses a queue pair of its own, which is created when the client first
+  /// needs it.
   std::uint32_t lanes = 4;
   /// The way in which threads wait for calls, and handlers wait for accesses to lent memory.
   wait_mode waiting = wait_mode::spin();

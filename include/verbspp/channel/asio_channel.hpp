@@ -177,7 +177,7 @@ class asio_channel_state : public list_links,
     while (has_operations()) static_cast<asio_operation&>(*operations.next).cancel(cause);
   }
 
-  asio_channels* all_;  ///< null: the execution context is being destroyed
+  asio_channels* all_;  ///< null after `close`, and while the execution context is destroyed
   polled_channel polled_{link};
   std::optional<asio_source<polled_channel>> events_{};
   bool is_asleep_ = false;
@@ -387,7 +387,7 @@ inline namespace VERBSPP_DETAIL_ASIO {
 /// The executor polls the channel while operations wait. Nothing else has to poll it, unless the
 /// channel belongs to a hub: then the program waits for the hub with an `asio_source`, and calls
 /// `poll` of each channel that has news. A channel without a hub needs a wait mode that sleeps:
-/// with `wait_mode::spin`, operations fail (`not_supported`).
+/// with `wait_mode::spin`, operations that have to wait fail (`not_supported`).
 ///
 /// It has the requests of `async_operations`, whose rules for memory apply: shared memory and
 /// messages are kept, memory with a single owner is moved, and borrowed memory does not compile. An
@@ -403,10 +403,10 @@ inline namespace VERBSPP_DETAIL_ASIO {
 /// starts the operation. Until the operation completes, both executors have outstanding work. The
 /// associated allocator provides the memory for the operation's state.
 ///
-/// The channel's default limit applies to requests, and breaks the channel when it is reached.
-/// Terminal or partial cancellation, by the associated cancellation slot, ends only the wait for
-/// the operation (`cancelled`): a request that was posted continues, and keeps its memory until the
-/// device has released it. The `memory` of the `finished` is then empty.
+/// The channel's default limit applies to requests, as for `async_operations`. Terminal or partial
+/// cancellation, by the associated cancellation slot, ends only the wait for the operation
+/// (`cancelled`): a request that was posted continues, and keeps its memory until the device has
+/// released it. The `memory` of the `finished` is then empty.
 ///
 /// A move-only owner of the channel. Destroying it closes the channel, so its operations complete.
 /// If the execution context is destroyed first, they do not complete: their handlers are destroyed.

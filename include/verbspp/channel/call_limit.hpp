@@ -28,8 +28,8 @@ inline constexpr limit_source limit_source_of = {
     },
 };
 
-/// A duration begins only when the call waits. So a positive duration cannot have expired before
-/// the call, and there is no need to read the clock.
+/// A duration begins when `make` is called. So a positive duration cannot have expired before the
+/// call, and there is no need to read the clock.
 template <class Number, class Period>
 inline constexpr limit_source limit_source_of<std::chrono::duration<Number, Period>> = {
     .make = [](const void* source) noexcept -> wait_limit {
@@ -58,8 +58,9 @@ inline constexpr wait_limit default_limit = wait_limit::forever();
 ///     channel.send(operation, std::chrono::seconds(5));
 ///     channel.send(operation, deadline);  // a wait_limit, for several calls
 ///
-/// A duration begins when the call begins to wait, so a call whose request has finished already
-/// does not read the clock. The object refers to its argument, so it must not be stored.
+/// For requests, a duration begins when the call begins to wait, so a call whose request has
+/// finished already does not read the clock. The object refers to its argument, so it must not be
+/// stored.
 class call_limit {
  public:
   template <class Source>

@@ -57,7 +57,7 @@ class followed_work : public continuation {
 /// the constructor calls it if the result is available already. It may do anything that the thread
 /// may do with the channel: post, destroy the channel, or, unless the constructor has called it,
 /// destroy this object. An exception that it throws ends the program. If the channel breaks, is
-/// closed or is destroyed, the result is an error.
+/// closed or is destroyed first, the result is an error.
 ///
 /// The program owns the object. Destroying it before the call cancels the call, and destroys the
 /// handle to the request, which may wait for the request, depending on the type of the handle. The
@@ -114,7 +114,7 @@ result<void> then(Work&& posted, Function called) noexcept
   return success();
 }
 /// As above, but takes the result of a function that posts, such as `post_write`.
-/// \errors as above, except that the handle is destroyed, which waits for its request; those of
+/// \errors as above, except that the handle is destroyed, which may wait for its request; those of
 /// posting, in which case the function is never called
 template <FollowableWork Work, CallbackOf<Work> Function>
 result<void> then(result<Work>&& posted, Function called) noexcept {

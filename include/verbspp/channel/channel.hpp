@@ -130,11 +130,11 @@ class core_owner {
 /// A move-only owner, with one type for all of its states. A channel that was default constructed
 /// or moved from is empty, and refuses all requests (`not_connected`). Destroying a channel, or
 /// assigning to it, aborts outstanding requests, and waits until the device no longer accesses
-/// their memory; the handles of these requests then return an error. The acknowledgement of a
-/// message that has just arrived may also be lost, so that the peer's send fails. So let the peer
-/// report by other means that it has finished, before you destroy the channel. Thread rule:
-/// only one thread at a time may use the channel, its handles and its scopes, which debug builds
-/// assert; the channel may move between threads.
+/// their memory; the handles of those that have not succeeded then return an error. The
+/// acknowledgement of a message that has just arrived may also be lost, so that the peer's send
+/// fails. So let the peer report by other means that it has finished, before you destroy the
+/// channel. Thread rule: only one thread at a time may use the channel, its handles and its scopes,
+/// which debug builds assert; the channel may move between threads.
 class channel : public detail::core_owner,
                 public posting_operations<channel>,
                 public blocking_operations<channel>,
@@ -187,7 +187,7 @@ class channel : public detail::core_owner,
   /// A channel of a hub processes the completions that the hub has found for it, and polls the
   /// hub's queue only if there are none. If the program waits for `file_descriptor`, `poll` also
   /// reads the events that end a wait, and breaks the channel as `wait` does. It also breaks the
-  /// channel if the limit of a continuation was reached.
+  /// channel if the limit of a request's continuation was reached.
   void poll() noexcept;
   /// Waits for an event, in the channel's `wait_mode`: a result that was not taken from its handle,
   /// a message that the inbox has not returned, a stop request for a continuation or coroutine,
@@ -203,10 +203,10 @@ class channel : public detail::core_owner,
   /// `driver` if the device no longer exists; `resource_exhausted`
   [[nodiscard]] result<wait_end> wait(const wait_limit& limit, int file_descriptor = -1) noexcept;
   /// The descriptor for event loops (`EventSource`). After `request_notification`, it becomes
-  /// readable for everything that ends a `wait`: a request has finished, the watched or tied socket
-  /// has an event, or the device has reported a failure. -1 if the channel is empty, only spins or
-  /// belongs to a hub, or if the descriptor cannot be created. For channels of a hub, wait for the
-  /// hub's descriptor instead.
+  /// readable when a request has finished, the watched or tied socket has an event, a stop was
+  /// requested for a continuation or coroutine, or the device has reported a failure. -1 if the
+  /// channel is empty, only spins or belongs to a hub, or if the descriptor cannot be created. For
+  /// channels of a hub, wait for the hub's descriptor instead.
   ///
   /// The descriptor is created when it is first needed, and uses two descriptors of the process. It
   /// stays the same when the channel is moved or renewed.

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Durations and clocks. With libstdc++, this file includes the internal header that declares only
-/// these. The public header <chrono> also declares the calendar, which needs the stream headers.
-/// Including <chrono> would noticeably slow down the compilation of every file that includes this
-/// library.
+/// Durations and clocks. With libstdc++ 12 or newer, this file includes the internal header that
+/// declares only these. The public header <chrono> also declares the calendar, which needs the
+/// stream headers, and so takes noticeably longer to compile.
 #pragma once
 
 #include <version>

@@ -70,7 +70,7 @@ concept TokenWithCallbacks =
     sizeof(typename callback_of_token<Token>::type) <= largest_callback &&
     alignof(typename callback_of_token<Token>::type) <= alignof(void*);
 
-/// Keeps a callback registered with a token of any type, without an allocation.
+/// Keeps a callback registered with a token, without an allocation.
 class stop_registration {
  public:
   stop_registration() noexcept = default;

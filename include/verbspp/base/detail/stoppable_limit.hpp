@@ -38,7 +38,7 @@ class stop_signal : stoppable_sleep {
   stop_signal& operator=(const stop_signal&) = delete;
   ~stop_signal();
 
-  /// The eventfd; -1 before the first call of `watch` with a stop token.
+  /// The eventfd; -1 until `watch` has created it.
   [[nodiscard]] int descriptor() const noexcept { return descriptor_; }
   /// Lets a stop request make the eventfd readable, unless the token has to be polled.
   void watch(stoppable_limit& limit) noexcept;

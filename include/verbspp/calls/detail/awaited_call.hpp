@@ -94,7 +94,8 @@ class [[nodiscard]] awaited_call : awaited {
   [[nodiscard]] bool has_to_queue() const noexcept {
     return core_ && is_ordered() && core_->has_queue();
   }
-  /// True unless the call may have to wait for a lane, which must not delay calls that need none.
+  /// True unless the call lends memory that is not sent: while it waits for a lane, it must not
+  /// delay calls that need none.
   [[nodiscard]] bool is_ordered() const noexcept {
     if constexpr (LendsMemory<Called>)
       return core_->sends(description, lent_);

@@ -71,8 +71,8 @@ struct call_header {
   /// The number that the caller has assigned to the call. The answer has the same number.
   std::uint32_t number = 0;
   std::uint32_t length = 0;  ///< the number of bytes that follow
-  /// In answers: the total number of calls that the caller may send on this connection, from the
-  /// first call on, modulo 2^32.
+  /// In answers and refusals: the total number of calls that the caller may send on this
+  /// connection, from the first call on, modulo 2^32.
   std::uint32_t credits = 0;
 
   void encode(std::byte* into) const noexcept {

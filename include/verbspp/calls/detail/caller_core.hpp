@@ -103,7 +103,8 @@ class caller_core : public counted {
   [[nodiscard]] bool may_begin() noexcept;
   /// True if the bytes of the memory are to be sent with the messages of the call.
   [[nodiscard]] bool sends(const method_description& of, const loan& lent) const noexcept;
-  /// True if `begin_lending` needs no lane, or may find one, or ask for one.
+  /// True if the bytes of the memory are to be sent, or if there may be a lane, or one can be
+  /// requested.
   [[nodiscard]] bool may_lend(const method_description& of, const loan& lent) const noexcept {
     return sends(of, lent) || may_find_lane();
   }
@@ -206,8 +207,8 @@ class caller_core : public counted {
   void end_access(std::uint16_t lane, slot_index slot) noexcept;
   [[nodiscard]] bool may_find_lane() const noexcept;
   [[nodiscard]] calling_lane* idle_lane() noexcept;
-  /// Returns an idle lane. If there is none, asks the service for one.
-  /// \errors `would_block` if there is none yet
+  /// Returns an idle lane. If there is none, asks the service for one, unless all are in use.
+  /// \errors `would_block` if there is no idle lane yet
   [[nodiscard]] result<calling_lane*> find_lane() noexcept;
   [[nodiscard]] result<void> request_lane(calling_lane& lane) noexcept;
   [[nodiscard]] result<calling_lane*> connect_lane(calling_lane& lane) noexcept;

@@ -8,7 +8,7 @@
 /// break the connection of the messages. A later call that lends memory connects another lane, if
 /// none is idle.
 ///
-/// Small memory needs no lane: its bytes are part of the messages of the call.
+/// Small memory usually needs no lane: its bytes are part of the messages of the call.
 #pragma once
 
 #include <verbspp/base/detail/brief_lock.hpp>
@@ -114,7 +114,7 @@ struct loan {
 [[nodiscard]] result<prepared_channel> prepare_lane(const channel_core& beside, wait_mode waiting,
                                                     access_flags rights) noexcept;
 
-/// The service's end of a lane. A call that lends memory keeps a reference to it.
+/// The service's end of a lane. A call that uses it keeps a reference to it.
 class serving_lane : public counted {
  public:
   explicit serving_lane(channel&& link) noexcept : link_(std::move(link)) {}

@@ -115,7 +115,8 @@ class open_call {
   /// Adds the memory that the call lends, whose description precedes the request.
   void lend(reference<lent_memory> lent) noexcept { lent_ = std::move(lent); }
   /// Adds memory whose bytes are part of the messages.
-  /// \errors `invalid_input` if the call is malformed, or leaves not enough space for the answer
+  /// \errors `invalid_input` if the call is malformed, or leaves not enough space for the answer;
+  /// `resource_exhausted`
   [[nodiscard]] result<void> lend_sent(const remote_memory_description& what,
                                        const method_description& of) noexcept;
   open_call(open_call&& other) noexcept
@@ -258,9 +259,10 @@ class service_core {
   /// \returns false if the client has violated the protocol
   [[nodiscard]] bool take(const reference<calling_client>& client, channel& link,
                           channel_core& core, message&& arrived);
-  /// Passes a call to the handler, or refuses the call.
+  /// Passes a call to its handler, answers a message of the library itself, or refuses the call.
   void dispatch(open_call& call, call_frame_kind kind, std::uint16_t method,
                 const method_entry& entry, calling_client& client, channel& link);
+
   /// The entry of a method; without a handler, that of all other messages.
   [[nodiscard]] VERBSPP_DATA_PATH method_entry& entry_of(std::uint16_t method) const noexcept {
     // A binary search, written out because it is on the data path: for one method,
