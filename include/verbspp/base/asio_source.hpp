@@ -130,7 +130,8 @@ inline namespace VERBSPP_DETAIL_ASIO {
 ///
 /// It does not own the source, which must outlive it and must not be moved. A source can have only
 /// one `asio_source` at a time. Use `asio_channel` for channels, and for the inbox of a channel.
-/// For an `exchange_session`, let Asio wait for the events of its socket that `events()` returns.
+/// For an `exchange_session`, let Asio wait for the events of its descriptor that `events()`
+/// returns.
 ///
 /// Move-only. It must not outlive the execution context. Thread rule: one thread at a time, as for
 /// Asio's own objects. If several threads run the context, the executor has to be a strand.

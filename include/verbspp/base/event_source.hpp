@@ -25,9 +25,8 @@ namespace verbspp {
 /// there is no work. Read the deadline after the first step; it is the maximum time point if the
 /// object does not need to be called at a certain time.
 ///
-/// Step 2 is different for an `exchange_session`, whose descriptor is a socket: sleep until the
-/// socket is ready for the events that `events()` returns, because the session may also have to
-/// wait until it can write.
+/// Step 2 is different for an `exchange_session`: sleep until its descriptor is ready for the
+/// events that `events()` returns, because the session may also have to wait until it can write.
 template <class Source>
 concept EventSource = requires(Source& source, const Source& unchanged) {
   { unchanged.file_descriptor() } noexcept -> std::same_as<int>;

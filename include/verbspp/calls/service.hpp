@@ -287,8 +287,8 @@ class service {
   }
   /// Adds a client, whose channel belongs to the hub of the service.
   /// \returns the id of its channel
-  /// \errors `invalid_input` if the channel belongs to another hub, or its send queue has fewer
-  /// places than `service_options::in_flight`; `not_supported` for a UC channel;
+  /// \errors `invalid_input` if the channel is empty or belongs to another hub, or its send queue
+  /// has fewer places than `service_options::in_flight`; `not_supported` for a UC channel;
   /// `resource_exhausted`; the channel is then destroyed
   result<channel_id> add(channel link) noexcept {
     if (!core_) return moved_from("service::add");

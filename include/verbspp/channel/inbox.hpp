@@ -130,8 +130,7 @@ class inbox {
   /// Returns a message that was taken, and posts receives if that is due.
   [[nodiscard]] static result<message> message_in(detail::inbox_state& mine,
                                                   std::uint32_t place) noexcept;
-  /// Posts receives in batches while the receive queue has room for a batch, and the pool has free
-  /// places.
+  /// Posts receives in batches while there is room for a batch, and the pool has free places.
   [[nodiscard]] static result<void> fill(detail::inbox_state& mine) noexcept;
   static void refill(detail::inbox_state& mine) noexcept;
   /// Posts receives. \returns the error if this fails while the inbox has neither receives nor

@@ -184,7 +184,7 @@ class lease_owner {
   lease_record* record_ = nullptr;  ///< null if empty, moved from or revoked
 };
 
-/// Returns the request for a lease of all of this memory, which the lease will keep.
+/// Returns the request for a lease of all of this memory.
 template <access_flags Rights, class Memory>
 [[nodiscard]] lease_request whole_of(const Memory& memory, lease_by by) noexcept {
   // Requests may write to the memory, even if the type of the program's handle is const.
@@ -431,9 +431,9 @@ class [[nodiscard]] VERBSPP_CONSUMABLE lease : public detail::lease_base<Rights>
 /// \errors those of the channel; those of the request, which break the connection; `timed_out`,
 /// `cancelled` if the limit ended the wait, which also breaks the connection, unless the limit had
 /// expired before the call; `not_supported` if the device or the transport can't revoke a window:
-/// the message names the other ways; `permission` if the channel's access flags do not allow the
-/// rights; `invalid_input` for 0 bytes, and for memory that was deregistered or belongs to another
-/// protection domain; for a lease by registration, those of `register_memory`
+/// the message names the other ways; `resource_exhausted`; `permission` if the channel's access
+/// flags do not allow the rights; `invalid_input` for 0 bytes, and for memory that was deregistered
+/// or belongs to another protection domain; for a lease by registration, those of `register_memory`
 template <class Channel>
 class lease_operations {
  public:

@@ -165,7 +165,7 @@ class [[nodiscard]] pending<void> : public detail::pending_request {
 };
 
 /// A handle to a request in flight that finishes before its scope ends, as returned by the
-/// functions that post in a scope.
+/// functions that post in a scope, unless the handle owns the memory.
 ///
 /// Like a `pending`, but it need not be kept: dropping it does not wait, and the scope reports the
 /// request if it fails. After the end of the scope, asking for the result is an error
@@ -180,8 +180,8 @@ class scoped_pending : public detail::pending_request {
       const wait_limit& limit = detail::default_limit) noexcept;
 };
 
-/// A handle to a request in flight that keeps its memory alive, as returned by the functions that
-/// post a shared buffer, or that send or write a message from a pool.
+/// A handle to a request in flight that keeps its memory alive, as returned, outside of scopes, by
+/// the functions that post a shared buffer, or that send or write a message from a pool.
 ///
 /// Like a `pending`, but it need not be kept: dropping it does not wait, since the memory stays
 /// until the device no longer accesses it. If the request fails after that, the error is in the

@@ -63,7 +63,7 @@ class cm_datagram_route {
   /// route.
   /// \errors `not_connected` if no service listens there, or it rejected the lookup; `timed_out`
   /// and `cancelled` when the limit is reached; `not_found` if the device was removed;
-  /// `invalid_input` if this object was moved from
+  /// `invalid_input` if this object was moved from; the errors of the kernel
   [[nodiscard]] result<cm_datagram_peer> look_up(const wait_limit& limit,
                                                  const cm_lookup_data& data = {}) && noexcept;
 
@@ -154,9 +154,9 @@ class cm_datagram_listener {
 class cm_multicast {
  public:
   /// Joins the group on the device that has the local address (`rdma_join_multicast`).
-  /// \errors `not_found` if no device has that address; `timed_out` and `cancelled` when the limit
-  /// is reached; `invalid_input` if an address is empty, or `group` is not a multicast address; the
-  /// errors of the kernel
+  /// \errors `not_supported` if the kernel has no connection manager; `not_found` if no device has
+  /// that address; `timed_out` and `cancelled` when the limit is reached; `invalid_input` if an
+  /// address is empty, or `group` is not a multicast address; the errors of the kernel
   [[nodiscard]] static result<cm_multicast> join(const cm_address& group, const cm_address& local,
                                                  const wait_limit& limit) noexcept;
   cm_multicast(cm_multicast&&) noexcept = default;

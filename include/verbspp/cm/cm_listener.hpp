@@ -37,7 +37,8 @@ class cm_listener {
   /// the `accept` of that request fails.
   /// \errors `timed_out` and `cancelled` when the limit is reached; `resource_exhausted` if no
   /// descriptor is left for the request, which is then rejected; `not_found` if the device was
-  /// removed; `invalid_input` if this object was moved from
+  /// removed; `invalid_input` if this object was moved from; `driver` as in
+  /// `cm_connection::next_event`
   [[nodiscard]] result<cm_request> accept(const wait_limit& limit) noexcept;
   /// Returns the next connection request without waiting, or nothing if none is pending.
   /// \errors as `accept`

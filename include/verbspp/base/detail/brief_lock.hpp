@@ -7,8 +7,8 @@
 
 namespace verbspp::detail {
 
-/// A mutex for critical sections that last at most a few microseconds. As long as the process is
-/// known to have only one thread, the mutex uses no atomic operations.
+/// A mutex for critical sections that usually last at most a few microseconds. As long as the
+/// process is known to have only one thread, the mutex uses no atomic operations.
 ///
 /// A thread that finds the mutex locked spins for a moment and then sleeps.
 class brief_lock {

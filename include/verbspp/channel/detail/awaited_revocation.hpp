@@ -30,8 +30,8 @@ class [[nodiscard]] awaited_revocation : awaited {
   /// Used by senders only: the channel whose `poll` resumes the operation. \pre `!await_ready()`
   [[nodiscard]] channel_core& polled() const noexcept { return *core_; }
 
-  /// \returns true if no request is needed, because a system call revokes the lease, or the lease
-  /// is already over
+  /// \returns true if no request is needed, because the lease is revoked without one, or is already
+  /// over
   [[nodiscard]] bool await_ready() const noexcept { return core_ == nullptr; }
   /// \returns false if the lease can be revoked without waiting
   [[nodiscard]] bool await_suspend(std::coroutine_handle<> waiting) noexcept;

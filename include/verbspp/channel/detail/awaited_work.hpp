@@ -29,8 +29,8 @@ namespace verbspp::detail {
 
 /// The awaitable for one request. `of` and `in_scope` post the request, unless the queue is full or
 /// earlier awaited requests wait for room; in that case, `channel::poll` posts it later. The
-/// request keeps its memory alive until it has finished, except memory that an `async_scope`
-/// borrows.
+/// request keeps its memory alive until it has finished, unless an `async_scope` borrows the
+/// memory, or the awaitable below owns it.
 ///
 /// The request is posted before the object exists, so that the object's members, which are in the
 /// coroutine's frame, are written only once. Posting also adds the continuation, so that awaiting

@@ -410,7 +410,7 @@ class channel_core {
   [[nodiscard]] VERBSPP_DATA_PATH bool has_finished(const scope_state& scope) const noexcept {
     return (sends_.is_done(scope.sends_end - 1) || !scope.has_sends()) && scope.receives == 0;
   }
-  /// Turns an open scope into a stream, most of whose requests are unsignaled.
+  /// Turns an open scope into a stream, whose requests may be unsignaled.
   void open_stream(scope_state& stream) noexcept;
   /// True if the last requests of the stream are unsignaled, so that `mark_end` has to be called.
   [[nodiscard]] bool has_open_end(const scope_state& stream) const noexcept {
@@ -637,7 +637,7 @@ class channel_core {
   void leave_hub() noexcept;
 
   // Waits.
-  /// The number of requests that have ever completed.
+  /// The number of requests that have ever completed, plus 1.
   [[nodiscard]] std::uint64_t completed() const noexcept {
     return sends_.completed() + receives_.completed();
   }

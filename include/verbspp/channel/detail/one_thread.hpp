@@ -7,7 +7,8 @@
 
 namespace verbspp::detail {
 
-/// Asserts, in debug builds, that at most one thread at a time executes a channel's functions.
+/// An object that functions of a channel hold. It asserts, in debug builds, that only one thread at
+/// a time is in these functions.
 class one_thread {
  public:
   VERBSPP_DATA_PATH explicit one_thread([[maybe_unused]] unsigned& users) noexcept

@@ -62,7 +62,8 @@ struct alignas(64) receive_slot {
 static_assert(sizeof(receive_slot) == 64 || sizeof(void*) != 8);
 
 /// The receives of a channel. Each has a slot, which is free, posted or done, and becomes free
-/// again when its result is taken. The receives of inboxes have no slots, and are only counted.
+/// again when its result is taken or, without a handle, when the receive completes. The receives of
+/// inboxes have no slots, and are only counted.
 class receive_slots {
  public:
   receive_slots() noexcept = default;
@@ -136,8 +137,8 @@ class receive_slots {
 
   // Completions.
 
-  /// The outstanding receive with this `wr_id`; null if it belongs to an earlier queue pair of the
-  /// channel.
+  /// The outstanding receive with this `wr_id`; null if there is none, for example because it
+  /// belongs to an earlier queue pair of the channel.
   [[nodiscard]] VERBSPP_DATA_PATH receive_slot* find(std::uint64_t wr_id) const noexcept {
     const std::uint32_t index = static_cast<std::uint32_t>(wr_id) & no_slot;
     if (index >= size_ || wr_id_of(work_operation::receive, slots_[index].id) != wr_id ||

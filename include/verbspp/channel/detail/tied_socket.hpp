@@ -27,8 +27,8 @@ class tied_socket {
   /// The descriptor of the duplicate; -1 if there is none.
   [[nodiscard]] int descriptor() const noexcept { return descriptor_; }
   [[nodiscard]] bool is_open() const noexcept { return descriptor_ >= 0; }
-  /// Shuts the socket down for sending, which the peer detects at once. A no-op if other channels
-  /// of this process are tied to the socket, and in a child process after `fork`.
+  /// Shuts the socket down for sending, which notifies a peer that watches the socket. A no-op if
+  /// other channels of this process are tied to the socket, and in a child process after `fork`.
   void tell_end() const noexcept;
 
  private:

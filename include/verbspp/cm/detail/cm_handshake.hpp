@@ -111,7 +111,7 @@ class cm_handshake {
 };
 
 /// A channel that was connected in place. The destructor closes the channel, unless `keep` was
-/// called, which happens once the peer is connected, too.
+/// called, as `cm_session::finish` does.
 class cm_connected_in_place {
  public:
   explicit cm_connected_in_place(channel& connected) noexcept : channel_(&connected) {}
