@@ -28,8 +28,8 @@
 
 namespace verbspp {
 
-/// The exception that `result::value()` throws; `what()` is the error's message, cut off after 511
-/// characters.
+/// The exception that functions such as `result::value()` throw; `what()` is the error's message,
+/// cut off after 511 characters.
 class VERBSPP_EXCEPTION exception : public std::system_error {
  public:
   explicit exception(const class error& cause);

@@ -25,11 +25,11 @@ struct caller_options {
   /// message of `message_size` bytes, together with the request or the answer. Such a call needs no
   /// lane.
   std::uint32_t sent_size = 65'536;
-  /// If `call` lends memory that is not registered with `access::window_bind`, and that has at most
-  /// this many bytes, the memory is copied; larger memory is registered for the time of the call.
-  /// With 0, or on a device without memory windows, nothing is copied. Each lane allocates a buffer
-  /// of this size when it is first needed. On softverbs, copying takes less time than registering
-  /// up to 1 MiB.
+  /// If `call` lends, over a lane, memory that is not registered with `access::window_bind`, and
+  /// that has at most this many bytes, the memory is copied; larger memory is registered for the
+  /// time of the call. With 0, or on a device without memory windows, nothing is copied. Each lane
+  /// allocates a buffer of this size when it is first needed. On softverbs, copying takes less time
+  /// than registering up to 1 MiB.
   std::uint32_t copied_size = 65'536;
   /// True to measure the durations of calls, for `caller::durations`. This reads the clock twice
   /// for each call, and needs 1,280 bytes for each method.

@@ -301,7 +301,7 @@ class prepared_channel : public detail::core_owner,
 
   /// Connects to the peer. Consumes the prepared channel: on failure it is destroyed, together with
   /// its receives, whose handles then return an error.
-  /// \errors as `queue_pair::handshake`
+  /// \errors as `queue_pair::handshake`; `not_connected` if it is empty
   [[nodiscard]] result<channel> handshake(const struct endpoint& remote) && noexcept;
   /// As above, but connects to a peer that a connection manager has found.
   [[nodiscard]] result<channel> handshake(const managed_attributes& by) && noexcept;

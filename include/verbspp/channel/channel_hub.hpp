@@ -29,7 +29,7 @@ struct hub_options {
   /// The capacity of the hub's completion queue. Each channel reserves as many places as its queues
   /// can hold requests, and the hub reserves one place for each of its `receives`.
   std::uint32_t completions = 4096;
-  /// With a pool: the number of receives that the hub keeps posted.
+  /// With a pool: the maximum number of receives that the hub keeps posted.
   std::uint32_t receives = 256;
   /// With a pool: the number of receives that are posted together, with one doorbell. Limited to
   /// the range from 1 to 64, and to half of `receives`.
@@ -78,7 +78,7 @@ struct arrival {
 /// waits of the hub.
 ///
 /// The queue can't overrun: building a channel fails if the queue has no room for its requests.
-/// Polling takes the hub's lock; posting does not.
+/// Polling takes the hub's lock; posting does not, unless the send queue is full.
 ///
 /// A shared handle, which is cheap to copy. The channels of a hub keep the hub alive, and the hub
 /// keeps its protection domain and its pool alive. A moved-from handle is empty, and refuses all

@@ -18,7 +18,7 @@ namespace verbspp {
 /// The program takes a place as a `message`, and passes it to a request. The place then returns to
 /// the pool automatically, on any thread, so no place is lost, unless the device does not release
 /// its memory. Taking and returning places does not allocate memory, and uses no atomic operations
-/// while the process has only one thread.
+/// while the process is known to have only one thread.
 ///
 /// A shared handle, which is cheap to copy. The places and the protection domain exist until the
 /// last handle has been destroyed and the last message has returned. A moved-from handle is empty:

@@ -176,7 +176,7 @@ class lent_memory : public counted {
   [[nodiscard]] std::size_t complete(std::size_t size) noexcept;
 
  private:
-  /// The bits of written bytes; used only if not all bytes before the last one were written.
+  /// The bits of written bytes; used only if there are gaps between the written bytes.
   [[nodiscard]] std::span<std::byte> bits() const noexcept {
     const bool is_writable = what_.rights.contains(access::remote_write);
     return body_.last(is_writable ? size_of_bits(what_.length) : 0);

@@ -378,7 +378,7 @@ class channel_core {
   }
 
   // Calls that other threads hand over, such as the effects of stop requests. `poll` checks for
-  // them only while an operation expects one, so programs without such operations pay nothing.
+  // them only while an operation expects one.
 
   /// Makes `poll` check for calls that other threads have handed over, and execute them, until each
   /// `expect_call` has been undone by a `stop_expecting`.
