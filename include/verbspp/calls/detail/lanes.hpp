@@ -176,7 +176,7 @@ class lent_memory : public counted {
   [[nodiscard]] std::size_t complete(std::size_t size) noexcept;
 
  private:
-  /// The bits of written bytes; used only if there are gaps between the written bytes.
+  /// The bits of written bytes; used once a write has left a gap.
   [[nodiscard]] std::span<std::byte> bits() const noexcept {
     const bool is_writable = what_.rights.contains(access::remote_write);
     return body_.last(is_writable ? size_of_bits(what_.length) : 0);
@@ -187,7 +187,7 @@ class lent_memory : public counted {
   remote_memory_description what_;
   std::span<std::byte> body_{};  ///< empty unless the bytes are sent
   std::size_t written_ = 0;      ///< no byte from this one on was written
-  bool has_gaps_ = false;        ///< not all bytes before `written_` were written
+  bool has_gaps_ = false;        ///< a write has left a gap before its first byte
 };
 
 }  // namespace verbspp::detail

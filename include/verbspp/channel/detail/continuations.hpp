@@ -81,7 +81,8 @@ class continuations {
 
   /// Makes the alarm due, because a stop was requested. Any thread may call this.
   void note_stop() noexcept { __atomic_store_n(&has_stop_, true, __ATOMIC_SEQ_CST); }
-  /// True if a stop was requested, and `take_expired` has not been called since.
+  /// True if a continuation waits, a stop was requested, and `take_expired` has not been called
+  /// since.
   [[nodiscard]] bool has_stop() const noexcept {
     return !is_empty() && __atomic_load_n(&has_stop_, __ATOMIC_SEQ_CST);
   }
