@@ -6,7 +6,10 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
 #include <random>
+#include <span>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -16,7 +19,27 @@ using namespace verbspp;
 using namespace verbspp::test;
 using namespace std::chrono_literals;
 
+/// A request whose codec may return a size that it has no space for.
+struct boastful {
+  bool boasts = false;
+};
+template <>
+struct verbspp::codec<boastful> {
+  static constexpr std::uint32_t size = any_size;
+  [[nodiscard]] static result<std::size_t> encode(const boastful& from,
+                                                  std::span<std::byte> into) noexcept {
+    return from.boasts ? into.size() + 1 : 0;
+  }
+  [[nodiscard]] static result<boastful> decode(std::span<const std::byte> /*from*/) noexcept {
+    return boastful();
+  }
+};
+
 namespace {
+
+struct boast_method : echo_method {
+  using request = boastful;
+};
 
 // Methods that differ from those of the service.
 struct missing_method : sum_method {
@@ -36,6 +59,16 @@ struct bytes_method : sum_method {
 };
 
 }  // namespace
+
+TEST_CASE("a codec that returns too large a size fails only its call") {
+  const testbed bed;
+  running_service serving(bed);
+  auto [calls, link] = serving.prepare();
+  must(calls.start<boast_method>(std::move(link), patience));
+  CHECK(failure_of(calls.call<boast_method>(boastful{true}, patience)) ==
+        error_kind::invalid_input);
+  CHECK(must(calls.call<boast_method>(boastful{false}, patience)).size() == 0);
+}
 
 TEST_CASE("calls return the answers of the service") {
   const testbed bed;
