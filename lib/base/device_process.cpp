@@ -8,8 +8,8 @@
 namespace verbspp::detail {
 
 namespace {
-/// The id of the process that last opened a device, which is this process or an ancestor; 0 if none
-/// has. A forked child inherits this value.
+/// The id of the process that last opened or adopted a device, which is this process or an
+/// ancestor; 0 if none has. A forked child inherits this value.
 constinit std::atomic<pid_t> opened_by{0};
 }  // namespace
 

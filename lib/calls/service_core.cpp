@@ -179,7 +179,7 @@ result<void> open_call::lend_sent(const remote_memory_description& what,
                  "both ends");
   static_cast<void>(message_.resize(call_header::size + room));
   const std::span<std::byte> body = body_of(message_);
-  // The handler's writes need space for all bytes before the request.
+  // The handler's writes need space for all bytes of the lent memory, before the request.
   const std::size_t missing = what.length - sent;
   if (missing != 0) std::memmove(&body[loan_size + missing], &body[loan_size], size - loan_size);
   static_cast<void>(message_.resize(call_header::size + size + missing));

@@ -63,7 +63,7 @@ void hub_rows::clear_number(std::uint32_t number, const hub_member& member) noex
 }
 
 channel_core* hub_rows::take_news() noexcept {
-  // Channels with messages, but without news, stay in the list, in their order.
+  // Channels with messages, but without news, stay in the list.
   const hub_row* const last = last_ready_;
   for (bool is_end = false; first_ready_ != nullptr && !is_end;) {
     hub_row& first = take_ready();

@@ -118,7 +118,7 @@ class hub_rows {
   // allocated when the first channel needs it.
   static constexpr unsigned low_bits = 12;
   static constexpr std::uint32_t length = 1U << low_bits;
-  static std::uint16_t empty[length];  ///< stands for all pages that have no entries
+  static std::uint16_t empty[length];  ///< stands for all pages that are not allocated
 
   std::uint32_t capacity_;
   std::uint32_t size_ = 0;

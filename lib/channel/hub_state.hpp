@@ -53,7 +53,7 @@ class [[gnu::visibility("hidden")]] hub_state {
   /// requests.
   [[nodiscard]] result<void> attach(hub_member& member, std::uint32_t number, unsigned port,
                                     std::uint64_t requests) noexcept;
-  /// Processes the available completions. Returns at once if the hub never sleeps, and another
+  /// Processes the available completions. Returns 0 at once if the hub never sleeps, and another
   /// thread has the lock. \returns the negative value that a failed poll returned, otherwise 0
   [[nodiscard]] int look() noexcept;
   /// Returns true if polling has failed.
@@ -218,7 +218,7 @@ class [[gnu::visibility("hidden")]] hub_state {
   /// slots, an empty slot
   template <bool HasSlots>
   [[gnu::always_inline]] inline bool take_completions(empty_slots& into) noexcept;
-  /// Processes completions until the slots are full.
+  /// Processes completions until the slots are full, or no more are available.
   [[nodiscard, gnu::noinline]] empty_slots take_more_completions(empty_slots into) noexcept;
   /// Processes all completions. A thread that will sleep has to do so, since only new completions
   /// wake it.
@@ -261,9 +261,8 @@ class [[gnu::visibility("hidden")]] hub_state {
   bool has_loop_ = false;            ///< true once `loop_` is completely set up
   async_listener listener_;          ///< for failures of the device
   std::uint32_t failures_told_ = 0;  ///< `times_heard()` when a poll last returned a failure
-  /// The events other than completions that wake all waiting threads: a call of `wake`, an event on
-  /// a watched descriptor, and the expiry of the timer. The tags are ids of channels, and
-  /// `of_timer`.
+  /// The events of the hub that wake all waiting threads: a call of `wake`, an event on a watched
+  /// descriptor, and the expiry of the timer. The tags are ids of channels, and `of_timer`.
   event_set events_{};
   bool is_watching_ = false;  ///< true once `events_` had a descriptor; accessed atomically
   int timer_ = -1;            ///< expires at the earliest alarm of any channel; in `events_`

@@ -114,8 +114,9 @@ result<hub_turn> hub_state::wait_for_turn(call_limit limit) noexcept {
   return taken;
 }
 
-/// Waits until `find` has found something, or has failed. An event may wake only one thread
-/// although there are arrivals for several threads, so the caller wakes the others after its wait.
+/// Waits until `find` has found something, or has failed, or the limit expires. An event may wake
+/// only one thread although there are arrivals for several threads, so the caller wakes the others
+/// after its wait.
 template <class Find>
 result<hub_state::found> hub_state::wait_until(Find find, const wait_limit& limit) noexcept {
   found seen;

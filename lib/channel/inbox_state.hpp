@@ -19,8 +19,8 @@ namespace verbspp::detail {
 inline constexpr const char* taking_message = "next message of an inbox";
 inline constexpr const char* opening_inbox = "inbox::open";
 
-/// The state of an inbox. It is allocated separately from the inbox, because it exists until the
-/// last of the inbox's receives has finished.
+/// The state of an inbox. It is allocated separately from the inbox, because receives of the inbox
+/// may finish after the inbox was destroyed.
 struct [[gnu::visibility("hidden")]] inbox_state {
   /// The `wr_id` of the receive that will complete next. If no receive is posted, no request has
   /// this `wr_id`.

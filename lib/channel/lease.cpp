@@ -50,9 +50,9 @@ error without_windows(const char* operation, int errnum = 0) noexcept {
   return error::from_errno(errnum, operation).as(error_kind::not_supported, hint);
 }
 
-/// Returns the failure if it says that a wait was ended by its limit; otherwise empty. Any other
-/// failure has broken the connection, which ends the peer's access, so revoking the lease has
-/// succeeded.
+/// Returns the failure if it says that a wait was ended by its limit, or by a hang-up of the
+/// watched descriptor; otherwise empty. Any other failure has broken the connection, which ends the
+/// peer's access, so revoking the lease has succeeded.
 std::optional<error> end_by_limit(const error* failure) noexcept {
   const bool is_limit = failure != nullptr &&
                         (*failure == error_kind::timed_out || *failure == error_kind::cancelled);
@@ -178,8 +178,8 @@ bool is_revoked_by_request(const lease_record& record) noexcept {
          record.core->leases()->invalidates() && record.core->state() == channel_state::connected;
 }
 
-/// Invalidates the window with a request. \returns the failure if the wait was ended by its limit,
-/// which broke the connection; otherwise empty
+/// Invalidates the window with a request. \returns the failure of the wait, if `end_by_limit`
+/// returns it; otherwise empty
 std::optional<error> invalidate(lease_record& record, channel_core& core,
                                 const wait_limit& until) noexcept {
   if (!record.invalidation && !core.sends().has_room()) {
@@ -194,8 +194,8 @@ std::optional<error> invalidate(lease_record& record, channel_core& core,
   return record.is_void ? std::nullopt : end_by_limit(done.assume_error().call());
 }
 
-/// Revokes the peer's access through a window. \returns the failure if a wait was ended by its
-/// limit; otherwise empty
+/// Revokes the peer's access through a window. \returns the failure of a wait, if `end_by_limit`
+/// returns it; otherwise empty
 std::optional<error> close_window(lease_record& record, const wait_limit& until,
                                   bool by_request) noexcept {
   channel_core& core = *record.core;

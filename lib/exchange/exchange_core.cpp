@@ -179,8 +179,8 @@ error exchange_core::refuse(const error& why) noexcept {
   return why;
 }
 
-/// Sends the reason to the peer without waiting. A peer that does not read it in time only notices
-/// that the socket was closed.
+/// Sends the reason to the peer without waiting. If the socket has no room for it, the peer only
+/// notices that the socket was closed.
 void exchange_core::tell(const error& why) noexcept {
   if (is_over_) return;
   is_over_ = true;

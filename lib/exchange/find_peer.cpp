@@ -111,7 +111,7 @@ class candidates {
   }
   /// The earliest time at which there is room for another connection. A connection that has not
   /// sent its hello keeps its place for some time, while later ones wait in the listener's queue.
-  /// So strangers can't displace a peer that sends its hello within that time.
+  /// If all have sent theirs, one of them has to leave at once.
   [[nodiscard]] steady_clock::time_point next_room() noexcept {
     next_place_ = nullptr;
     for (std::size_t i = own + 1; i < most; ++i) {

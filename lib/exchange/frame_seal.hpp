@@ -31,7 +31,7 @@ class frame_seal {
   static constexpr std::size_t tag_size = 16;
 
   /// \errors `invalid_input` for a secret that is too short or too long; `not_supported` if the
-  /// library was built without libcrypto
+  /// library was built without libcrypto; `resource_exhausted`
   [[nodiscard]] VERBSPP_DETAIL_HIDDEN static result<owned<frame_seal>> create(
       std::span<const std::byte> secret) noexcept;
   frame_seal(const frame_seal&) = delete;

@@ -40,8 +40,8 @@ result<void> settle_addresses(queue_pair_data& queue_pair, const endpoint& remot
   return success();
 }
 
-/// Returns the reason why the kernel's routing table does not lead to the peer. Null if it does, or
-/// if the table cannot be queried.
+/// Returns the reason why the kernel's routing table does not lead from this end's addresses to the
+/// peer. Null if it does, or if the table cannot be queried.
 const char* wrong_with_route(const endpoint& local, const gid& remote) noexcept {
   const auto way = find_route(remote);
   if (!way.has_value())

@@ -49,8 +49,9 @@ struct [[gnu::visibility("hidden")]] completion_channel_state : counted {
   [[nodiscard]] std::uint64_t settle(completion_queue_state& queue) noexcept;
   /// Performs `settle`, and also requests an event for the next completion unless one is due.
   [[nodiscard]] result<std::uint64_t> settle_asking(completion_queue_state& queue) noexcept;
-  /// Sleeps until the queue has more than `events` events (`wait_end::completions`), until an
-  /// object in `also` ends the wait, or until the limit expires.
+  /// Sleeps until the queue has more than `events` events or `also.signal` is raised
+  /// (`wait_end::completions`), until another object in `also` ends the wait, or until the limit
+  /// expires.
   [[nodiscard]] result<wait_end> sleep(const completion_queue_state& queue, std::uint64_t events,
                                        const wait_limit& until, const also_watched& also) noexcept;
 

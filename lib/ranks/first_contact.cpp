@@ -323,8 +323,7 @@ void first_contact::take(group& members, queue_pair_number source,
   if (!remote.has_value()) return;
   const progress before = with.stage;
   with.heard = mark_of(remote.assume_value());
-  // If the peer's introduction cannot be read yet, `answer` fails, and the peer calls again. A peer
-  // that published its introduction before it called is recognized at once.
+  // If the peer's introduction cannot be read yet, `answer` fails, and the peer calls again.
   const result<void> made = answer(members, from);
   if (!with.way) return;
   with.trouble = made.has_value() ? 0 : made.assume_error().code().value();

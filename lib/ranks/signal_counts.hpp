@@ -31,7 +31,7 @@ struct signal_counts {
     return {signaled, awaited, joined, given, expected, all_gathers};
   }
   /// Sets each count to the higher one of the two ends' counts, so that both continue from the same
-  /// counts.
+  /// counts. The values so far count as released.
   /// \pre nothing is in flight between the two ranks
   constexpr void agree(const encoded& theirs, std::uint64_t& all_gathers) noexcept {
     signaled = std::max(signaled, theirs[1]);

@@ -56,8 +56,8 @@ enum class signal_word : std::uint8_t {
 ///
 /// The values from a rank are stored in its two places in turn, and after each, the sender writes
 /// its number. When the receiver no longer needs a value, it writes the number back, and the sender
-/// is never more than two values ahead of that number. So the receiver always finds the value of
-/// its step, however late it is.
+/// is never more than two values ahead of that number. So a late receiver still finds the value of
+/// its step, if the sender has written it.
 class signal_layout {
  public:
   static constexpr std::size_t largest_value = 256;

@@ -67,8 +67,8 @@ bool is_free(const std::string& name) noexcept {
   return true;
 }
 
-/// True if no other reservation conflicts with this address. With the same port, the wildcard
-/// address and any specific address exclude each other.
+/// True if no other reservation conflicts with this address. With the same port, a wildcard address
+/// and the specific addresses that it includes exclude each other.
 bool others_are_free(port_space space, const ip_address& address, bool only_ipv6) {
   if (!address.is_any()) return is_free(name_of(space, any_host(address.is_ipv4()), address.port));
   bool free = true;
