@@ -89,7 +89,7 @@ void abandon_breakages() noexcept;
 /// Adds faults. Returns 0, EINVAL or ENOMEM. Errors in the text are printed on stderr, with
 /// `origin` and `consequence` (see `read_faults`). Must be called without the lock.
 int inject(const char* text, const char* origin, const char* consequence) noexcept;
-/// Removes all faults, and undoes their changes. Must be called without the lock, as `struck`.
+/// Removes all faults, and undoes their changes. Must be called without the lock, like `struck`.
 void reset() noexcept;
 /// Returns how many times faults have struck since the last reset.
 unsigned long long struck() noexcept;

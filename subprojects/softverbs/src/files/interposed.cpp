@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Wrappers of the libc functions with which programs access the files of a device. Most of them
 // call the original function, and pass it another path if the path belongs to a soft device. For
-// such paths, the wrappers of readlink and realpath return the result themselves. For all other
-// paths, their only additional work is to compare the first characters.
+// most such paths, the wrappers of readlink and realpath return the result themselves. For paths
+// outside of the folders of devices, their only additional work is to compare the first characters.
 //
 // The wrappers have libc's names only for the linker, because libc's headers declare some of these
 // names conditionally, define others inline, and rename some. The wrappers don't access the

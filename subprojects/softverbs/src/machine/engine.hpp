@@ -30,8 +30,8 @@ class engine final : private progress_thread::work {
 
   /// Protects the engine, the lists of open objects, and all members of the device's objects unless
   /// their comments say otherwise. Locks are taken in this order: engine, queue pair, receive work
-  /// queue, shared receive queue or completion queue. Unless faults are set, posting and polling
-  /// don't wait for the engine's lock.
+  /// queue, shared receive queue or completion queue. While `faults::any` is false, posting and
+  /// polling don't wait for the engine's lock.
   fair_mutex& lock() noexcept override { return lock_; }
 
   /// Starts the thread that makes progress while no thread of the program polls. Returns 0 or an

@@ -17,7 +17,7 @@ class buffer_mapping {
   buffer_mapping& operator=(const buffer_mapping&) = delete;
   ~buffer_mapping();
 
-  /// Maps a part of the file; may be called once. Returns 0 or an errno value: EBADF if the
+  /// Maps a part of the file; may be called once. Returns 0 or an errno value, such as EBADF if the
   /// descriptor is not open, EINVAL if the file is of a different kind or does not contain the
   /// whole part, EACCES or EPERM if `to_write` is true and the file can't be written.
   int map(int descriptor, std::uint64_t offset, std::size_t length, bool to_write) noexcept;

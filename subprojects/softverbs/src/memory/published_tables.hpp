@@ -78,7 +78,7 @@ struct published_tables {
     std::atomic<std::uint32_t> expected_psn;
   };
 
-  /// Nonzero while faults are set, or the engine is held: all operations then have to use packets.
+  /// Nonzero while `faults::any` is true: all operations then have to use packets.
   std::atomic<std::uint32_t> faulty;
   /// A random number, and the address at which the tables' owner holds the same number. With these,
   /// a peer whose last check was some time ago can check that the owner's process ID still refers

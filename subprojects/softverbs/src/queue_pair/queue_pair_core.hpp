@@ -26,7 +26,7 @@ namespace softverbs {
 /// wire, to memory and to completion queues.
 ///
 /// A queue pair has a lock, which protects all members, including those of both halves, unless
-/// their comments say otherwise. Functions that take the lock say so; all others require it. A
+/// their comments say otherwise. Functions require it, unless their comments say otherwise. A
 /// thread that changes the state, or sends packets, must hold the engine's lock, too.
 class queue_pair_core : public extensible_qp, public served, protected work_queues {
  public:
