@@ -14,9 +14,9 @@
 namespace softverbs {
 namespace {
 
-/// Returns a descriptor that keeps the file in existence, or -1 with errno. It is an O_PATH
-/// descriptor, because closing an ordinary one would release all record locks that the program has
-/// on the file.
+/// Returns a descriptor that keeps the file in existence, or -1 with errno. If possible, it is an
+/// O_PATH descriptor, because closing an ordinary one would release all record locks that the
+/// program has on the file.
 int keep(int descriptor) noexcept {
   std::array<char, 32> name{};
   std::snprintf(name.data(), name.size(), "/proc/self/fd/%d", descriptor);

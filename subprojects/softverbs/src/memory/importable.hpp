@@ -34,7 +34,7 @@ struct importable {
   }
 };
 
-/// Owns all importable structures of one type. Protected by the engine's lock.
+/// Owns the importable structures of one type of a `command_file`. Protected by the engine's lock.
 template <typename Object>
 class structures {
  public:

@@ -48,8 +48,8 @@ class requester {
   void carry_out_directly();
   /// True if a posted request is not finished.
   bool is_busy() const noexcept { return oldest_ != head_; }
-  /// Sends packets until one has to wait, or until this call has sent its share. Returns true in
-  /// the second case, if requests are left.
+  /// Sends packets until none can be sent now, or until this call has sent its share. Returns true
+  /// in the second case, if requests are left.
   bool transmit();
   void on_acknowledge(std::uint32_t psn);
   void on_refusal(const packet_header& header);

@@ -39,7 +39,7 @@ class rdma_socket {
   virtual ~rdma_socket() = default;
 
   int descriptor() const noexcept { return descriptor_; }
-  /// True if the descriptor has the flag O_NONBLOCK.
+  /// True if the descriptor has the flag O_NONBLOCK. Does not require the lock.
   bool is_nonblocking() const noexcept;
 
   // These return 0 or an errno value.

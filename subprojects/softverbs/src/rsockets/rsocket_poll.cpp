@@ -29,7 +29,8 @@ int time_left(nanoseconds end) noexcept {
   return static_cast<int>((left + millisecond - 1) / millisecond);
 }
 
-/// True if a socket has unread data. The program gets POLLHUP only after it has read all data.
+/// True if a socket is reported as readable or writable, and has unread data. POLLHUP is then
+/// reported only after the program has read all data.
 bool has_unread(const pollfd& polled) {
   int unread = 0;
   return (polled.revents & (POLLIN | POLLOUT)) != 0 && rdma_socket::find(polled.fd) != nullptr &&

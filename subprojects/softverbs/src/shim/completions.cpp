@@ -25,7 +25,7 @@ void read(Value (*function)(ibv_cq_ex*), ibv_cq_ex* from, auto& into) {
     into = static_cast<std::remove_reference_t<decltype(into)>>(function(from));
 }
 
-/// Reads all fields of the device's current completion. A field for which the device has no
+/// Reads the valid fields of the device's current completion. A field for which the device has no
 /// function can't be read by the program, either.
 completion read_whole(const ibv_cq_ex& theirs, ibv_cq_ex* from) {
   completion result;

@@ -144,7 +144,7 @@ struct pair_record {
 
 /// The amount of state that calls must consider: 1 if any faults are set, plus 1 for each
 /// completion that is held back here or that the program is reading from here, plus 1 for each
-/// queue pair that was made to fail. While it is 0, calls go straight to the device.
+/// queue pair that was made to fail. While it is 0, posts and polls go straight to the device.
 inline std::atomic<std::size_t> attention{0};
 inline bool is_idle() noexcept { return attention.load(std::memory_order_relaxed) == 0; }
 

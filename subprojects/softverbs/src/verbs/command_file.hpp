@@ -18,8 +18,8 @@ namespace softverbs {
 struct protection_domain;
 
 /// The state shared by contexts that were created from a command descriptor and its duplicates,
-/// which refer to the same file. As with a file of the kernel, the objects here exist as long as
-/// one of these contexts is open. Protected by the engine's lock.
+/// which refer to the same file. As with a file of the kernel, the objects that are left are
+/// destroyed when the last of these contexts is closed. Protected by the engine's lock.
 ///
 /// Several structures may refer to an object of the device, in one or more contexts: the structure
 /// that was created with the object, and those that were imported by its handle. The object may be

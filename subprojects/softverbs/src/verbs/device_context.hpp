@@ -72,7 +72,7 @@ class device_context final : private verbs_context, public open_device, private 
   /// such as EIO if the device is broken.
   int start();
   void join();
-  /// Undoes `start` and `join`, for a context without objects.
+  /// Deletes a context without objects. Undoes `start` and `join` if `started` is true.
   static void give_up(device_context* opened, bool started) noexcept;
   ~device_context();
   void fill_operations() noexcept;

@@ -8,8 +8,8 @@ namespace softverbs {
 void* next_symbol(const char* name) noexcept;
 
 /// Returns the result of `next_symbol(name)`, converted to the type of this library's function of
-/// that name. Each call looks the name up under the loader's lock, which is acceptable because none
-/// of these calls is on a data path.
+/// that name. Each call looks the name up under the loader's lock, which is acceptable because
+/// posts and polls don't do this.
 template <typename Function>
 Function* next(Function*, const char* name) noexcept {
   return reinterpret_cast<Function*>(next_symbol(name));

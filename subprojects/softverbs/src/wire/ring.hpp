@@ -20,8 +20,8 @@ struct ring_state {
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free &&
               std::atomic<std::uint32_t>::is_always_lock_free);
 
-/// A ring of messages in memory that two processes share: one writes, and the other one reads.
-/// Neither trusts the contents of the memory; each keeps its own position privately.
+/// A ring of messages in memory that two ends share: one writes, and the other one reads. Neither
+/// trusts the contents of the memory; each keeps its own position privately.
 ///
 /// A message consists of its length and its bytes, and starts at a cache line. Messages never wrap
 /// around: if one doesn't fit before the end of the memory, a mark says that the rest is empty.

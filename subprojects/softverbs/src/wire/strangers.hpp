@@ -6,7 +6,7 @@
 namespace softverbs {
 
 /// Returns the prefix of the socket names of all processes that can connect to this one. Processes
-/// with different packet formats, or with differently configured devices, have different prefixes.
+/// with different packet formats, or with different configuration files, have different prefixes.
 const char* own_kind() noexcept;
 
 /// Called if no process with this process's prefix has the slot. If a process with a different

@@ -19,12 +19,13 @@
 namespace softverbs {
 namespace {
 
-/// epoll is called only once in this many polls if some connections use rings and others do not,
-/// or if the only connection has no ring. That one connection is read at each poll instead.
+/// Unless a poll is thorough, epoll is called only once in this many polls if some connections use
+/// rings and others do not, or if the only connection has no ring. That one connection is read at
+/// each poll instead.
 constexpr unsigned looks_between = 8;
 
-/// If all connections use rings, epoll is called only once in this many polls, because it then
-/// reports only notices, which are less urgent than packets.
+/// As above, if all connections use rings. epoll then reports only notices, which are less urgent
+/// than packets.
 constexpr unsigned looks_between_notices = 32;
 
 }  // namespace
