@@ -18,8 +18,9 @@ namespace verbspp::detail {
 
 namespace {
 
-/// The time within which a device has to flush all requests once their queue pair has entered ERR.
-/// A working device needs microseconds. After this time, the queue pair is destroyed.
+/// The time within which a device has to flush all requests once their queue pair has entered ERR,
+/// unless `close` has another limit. A working device needs microseconds. After this time, the
+/// queue pair is destroyed.
 constexpr auto time_to_flush = std::chrono::milliseconds(50);
 
 }  // namespace

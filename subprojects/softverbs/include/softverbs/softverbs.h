@@ -49,10 +49,10 @@
 ///
 /// The EFFECT on a completion is one of
 ///
-/// - a status, such as `IBV_WC_REM_ACCESS_ERR`: the request isn't carried out but completes with
-///   this status, and its queue pair fails as it does after such an error. Also accepted:
-///   `rem_access_err`, `remote_access_error`, or a number up to 31. A suffix such as `/0x89` sets
-///   the vendor's code.
+/// - a status, such as `IBV_WC_REM_ACCESS_ERR`: the request completes with this status, and its
+///   queue pair fails as it does after such an error. A request of a send queue isn't carried out.
+///   Also accepted: `rem_access_err`, `remote_access_error`, or a number up to 31. A suffix such as
+///   `/0x89` sets the vendor's code.
 /// - a time: the completion is delayed by that time. All later completions in the same completion
 ///   queue wait for it.
 /// - `skew/` and a time: as above, but completions of other queue pairs don't wait for it.
@@ -122,12 +122,12 @@ unsigned long long softverbs_fault_struck(const char* fault);
 
 /// ## Step by step
 ///
-/// After softverbs_hold, nothing in this process proceeds by itself or by polling: requests that
-/// are posted are not sent, packets wait, and no timer expires. Each softverbs_step does one thing:
-/// it processes one packet, or lets one queue pair send, in an order that the seed determines. If
-/// there is nothing to process or send, it lets the next timer expire. It returns 1, or 0 if
-/// nothing was left to do. In a single process that was idle before, the same seed and the same
-/// calls have the same outcome. softverbs_go_on ends this mode.
+/// After softverbs_hold, the devices of this process do nothing by themselves or by polling:
+/// requests that are posted are not sent, packets wait, and none of the devices' timers expires.
+/// Each softverbs_step does one thing: it processes one packet, or lets one queue pair send, in an
+/// order that the seed determines. If there is nothing to process or send, it lets the next timer
+/// expire. It returns 1, or 0 if nothing was left to do. In a single process that was idle before,
+/// the same seed and the same calls have the same outcome. softverbs_go_on ends this mode.
 void softverbs_hold(unsigned long long seed);
 int softverbs_step(void);
 void softverbs_go_on(void);
