@@ -146,7 +146,7 @@ result<bool> wait_readable(std::span<pollfd> entries, const wait_limit& until) n
     if (signal != -1) return sleep_on_descriptors(entries, until, signal).run_with_callback();
   }
   for (;;) {
-    // If the limit has a stop token, each sleep is short, and none begins after a stop request.
+    // If the limit has a stop token, each sleep is short, so a stop request is noticed soon.
     const int ready = poll_until(entries, until.sleep_until());
     if (ready > 0) return true;
     if (ready < 0 && errno != EINTR) return error::from_errno(errno, "ppoll");

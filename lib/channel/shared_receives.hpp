@@ -19,8 +19,8 @@ namespace verbspp::detail {
 /// A shared receive queue whose receives are places of a pool. It is empty until `open`. The caller
 /// holds the hub's lock.
 ///
-/// Exactly the places to which the device may write are marked as posted. The destructor returns
-/// them to the pool once the queue is destroyed.
+/// The places to which the device may write are marked as posted. The destructor returns them to
+/// the pool once the queue is destroyed.
 class shared_receives {
  public:
   shared_receives() noexcept = default;
