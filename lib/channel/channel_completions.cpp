@@ -334,7 +334,7 @@ VERBSPP_DATA_PATH continuation* channel_core::take_due() noexcept {
                                  [this]() noexcept { return receives_.completed(); });
 }
 
-/// Calls this continuation, and all that are due then.
+/// Calls this continuation, and those that are due afterwards.
 VERBSPP_DATA_PATH void channel_core::call_all(continuation* due) noexcept {
   // A continuation may take completions, which make other continuations due. Without a maximum,
   // this could go on as long as the peer answers.
