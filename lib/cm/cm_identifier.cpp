@@ -336,7 +336,8 @@ result<void> cm_identifier::establish() noexcept {
   if (rdma_establish(id_) == 0) return success();
   return error::from_errno(errno, "rdma_establish")
       .as(error_kind::not_connected,
-          "the connection could not be established, usually because the peer gave up before that");
+          "the connection could not be established, usually because the peer gave up first: see "
+          "the peer's output, or let the peer wait longer");
 }
 
 result<void> cm_identifier::reject(std::span<const std::byte> data) noexcept {

@@ -148,7 +148,9 @@ result<gid_entry> context::query_gid(port_number port, gid_index index) const no
   if (errnum != 0)
     return error::from_errno(
         errnum, operation,
-        errnum == EINVAL ? "the device has no such port, or its GID table is shorter" : nullptr);
+        errnum == EINVAL
+            ? "the device has no such port, or the port's GID table has no entry with this index"
+            : nullptr);
   return entry_from(native);
 }
 

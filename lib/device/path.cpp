@@ -50,10 +50,11 @@ std::ostream& operator<<(std::ostream& out, const path& way) {
 
 result<void> detail::check_path(const path& way, link_layer port, const char* operation) noexcept {
   if (way.link_layer() != port)
-    return error::mismatch(operation, "link layer of path and port", to_string(way.link_layer()),
-                           to_string(port),
-                           "an Ethernet port requires a roce_path, an InfiniBand port an "
-                           "infiniband_path");
+    return error(error_kind::mismatch, operation,
+                 port == link_layer::ethernet
+                     ? "the path is an infiniband_path, but this port is Ethernet: use a roce_path"
+                     : "the path is a roce_path, but this port is InfiniBand: use an "
+                       "infiniband_path");
   const ibv_ah_attr native = way.native(port_number{});
   if (way.is_global() && gid::from_native(native.grh.dgid).is_zero())
     return error(error_kind::invalid_input, operation,

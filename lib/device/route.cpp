@@ -119,7 +119,7 @@ result<port_towards> open_device_towards(const gid& destination) noexcept {
   return error(
       error_kind::not_found, searching,
       "no active RoCE port has the address from which the kernel reaches the peer: `ip route get` "
-      "shows the address and its interface, `rdma link` the interfaces of the devices");
+      "shows the address and its interface, and `rdma link` shows the interfaces of the devices");
 }
 
 }  // namespace verbspp

@@ -92,7 +92,8 @@ int get_addresses(const char* host, int flags, std::uint16_t port, host_addresse
 result<host_name> host_of(std::string_view host) noexcept {
   if (host.empty() || host.find('\0') != std::string_view::npos)
     return error(error_kind::invalid_input, looking_up,
-                 "this is not a host: use a name, or an IPv4 or IPv6 address");
+                 "the host is empty, or contains a null character: give a name, or an IPv4 or IPv6 "
+                 "address");
   if (host.size() > longest_host)
     return error::above_limit(looking_up, "length of the host's name", host.size(), longest_host);
   host_name made{};

@@ -121,8 +121,8 @@ group_results group::connect(const peer_list& peers, const wait_limit& limit) no
 
 transport_result<completed_work> group::state_of(std::uint32_t peer) const noexcept {
   if (peer >= size_)
-    return error::above_limit(connecting, "the number of a peer", peer, size_ == 0 ? 0 : size_ - 1,
-                              "it has to be below the group's size()");
+    return error::out_of_range(connecting, "the number of a peer", peer,
+                               "it has to be below the group's size()");
   const channel& member = channels_.get()[peer];
   if (member.is_connected())
     return completed_work(detail::number_of(work_operation::send), 0, 0, 0);

@@ -218,8 +218,8 @@ namespace verbspp::detail {
 
 result<hosts_text> read_hosts(std::string_view /*json*/) {
   return error(error_kind::not_supported, listing,
-               "this library was built without JSON: it requires nlohmann_json and the Meson "
-               "option json; host_list::from creates a list without it");
+               "this library was built without support for JSON: build it with nlohmann_json and "
+               "the Meson option json, or create the list with host_list::from");
 }
 
 }  // namespace verbspp::detail

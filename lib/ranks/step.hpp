@@ -237,7 +237,7 @@ class [[gnu::visibility("hidden")]] signals::step {
     std::chrono::steady_clock::time_point next{};
     std::chrono::steady_clock::time_point next_probe{};
   };
-  /// Notes that this rank waits, unless that is known.
+  /// Records `now` as the beginning of this wait, unless a wait is recorded already.
   void note_wait(std::chrono::steady_clock::time_point now) noexcept;
   /// Makes the step fail if the connection to that rank is broken, if that rank has aborted a later
   /// step, or if any rank has reported a failure other than its time limit. Also probes the

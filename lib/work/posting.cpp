@@ -45,6 +45,8 @@ error detail::post_failure(int returned, const char* operation, const ibv_send_w
                            const queue_pair_capacities& granted) noexcept VERBSPP_NONBLOCKING {
   const auto elements = static_cast<std::size_t>(refused.num_sge);
   if ((refused.send_flags & IBV_SEND_INLINE) != 0) {
+    // Checked before the errno, because some providers report too many inline bytes with the errno
+    // that others use for a full queue.
     std::uint64_t length = 0;
     for (std::size_t i = 0; i < elements; ++i) length += refused.sg_list[i].length;
     if (length > granted.max_inline_data)
@@ -55,7 +57,6 @@ error detail::post_failure(int returned, const char* operation, const ibv_send_w
 
 error detail::inline_too_long(const char* operation, std::uint64_t length,
                               std::uint32_t limit) noexcept VERBSPP_NONBLOCKING {
-  // Some providers report too many inline bytes with the errno that others use for a full queue.
   return error::above_limit(
       operation, "bytes of inline data", length, limit,
       "request a larger max_inline_data from the builder, or send from registered memory");

@@ -23,7 +23,7 @@ auto grant(channel& channel, memory_window<memory_window_type::type_2>& window,
 }
 
 // case: borrowing_what_is_not_registered
-// expect: a blocking call borrows registered memory whose gather() function returns an element
+// expect: a blocking call borrows registered memory whose gather() function returns a result
 // expect: covering the whole memory
 using memory_type = BAD(std::string) GOOD(registered_buffer<>);
 void use(channel& channel, memory_type& memory) { static_cast<void>(channel.send(memory)); }

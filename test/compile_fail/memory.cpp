@@ -49,7 +49,7 @@ auto register_it(const protection_domain& domain, memory bytes) {
 }
 
 // case: remote_object_of_more_than_bytes
-// expect: only objects whose bytes are the same on both ends can be addressed remotely
+// expect: only types with the same layout on both ends can be addressed remotely
 using object = BAD(std::string) GOOD(int);
 constexpr auto rights = access::remote_read;
 

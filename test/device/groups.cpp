@@ -44,11 +44,12 @@ constexpr std::size_t block = 64;
   return made;
 }
 
-/// Fixtures with the members of a group, and memory for each of them.
+/// A fixture with the members of a group.
 struct four_members {
   const testbed bed{};
   std::vector<group> all = connect_groups(bed, count);
 };
+/// Also has memory for each member.
 struct members_with_memory : four_members {
   std::vector<buffer<>> memory = buffers(bed);
 };

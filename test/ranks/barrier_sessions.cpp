@@ -338,7 +338,7 @@ TEST_CASE("repeated requests for a notification do not postpone it") {
   sessions started = start(all.ranks, {0}, patience);
   for (int round = 0; round < 10; ++round) {
     CHECK_FALSE(must(started[0]->request_notification()));
-    // steady: the timer expires during this pause, which is longer than the longest interval
+    // steady: the timer expires during this pause, since it is never set to more than 1 ms
     std::this_thread::sleep_for(20ms);
     CHECK_FALSE(must(started[0]->request_notification()));
     pollfd entry{.fd = started[0]->file_descriptor(), .events = POLLIN, .revents = 0};

@@ -19,8 +19,8 @@ template <class Object>
 concept RemoteObject = detail::because(
     std::is_trivially_copyable_v<Object> && std::is_standard_layout_v<Object> &&
         !std::is_array_v<Object>,
-    "only objects whose bytes are the same on both ends can be addressed remotely: trivially "
-    "copyable, with standard layout, and not an array (use remote_array)");
+    "only types with the same layout on both ends can be addressed remotely: trivially copyable, "
+    "with standard layout, and not an array (use remote_array)");
 
 template <class Object, access_flags Rights>
   requires RemoteObject<Object>

@@ -50,8 +50,8 @@ concept WorkMemory =
                     "elements (in a coroutine, to an async_scope), and keep the memory alive") &&
     detail::because(
         detail::HasGather<std::remove_cvref_t<Memory>>,
-        "memory that is moved into a request must have a gather() function that returns an "
-        "element covering the whole memory") &&
+        "memory that is moved into a request must have a gather() function that returns a result "
+        "with an element covering the whole memory") &&
     detail::because(std::is_nothrow_move_constructible_v<std::remove_cvref_t<Memory>> &&
                         !std::is_copy_constructible_v<std::remove_cvref_t<Memory>> &&
                         !std::is_const_v<std::remove_reference_t<Memory>>,
@@ -67,8 +67,8 @@ concept SharedMemory =
                     "a registered_buffer, std::move(buffer).share().value()") &&
     detail::because(
         detail::HasGather<std::remove_cvref_t<Memory>>,
-        "memory that a request keeps alive must have a gather() function that returns an element "
-        "covering the whole memory");
+        "memory that a request keeps alive must have a gather() function that returns a result "
+        "with an element covering the whole memory");
 
 /// Memory that a request can own or keep, and that the device may write, for data that is received,
 /// read, or fetched.
@@ -88,13 +88,13 @@ concept OutlivesCall = detail::because(
     "this call fills the memory in place, so data that arrives in a temporary is lost: store the "
     "buffer in a variable, and pass it without std::move");
 
-/// Memory that a blocking call can borrow. Its `gather()` returns an element that covers the whole
-/// memory.
+/// Memory that a blocking call can borrow. Its `gather()` returns a result with an element that
+/// covers the whole memory.
 template <class Memory>
 concept BorrowedMemory =
     detail::because(detail::HasGather<std::remove_cvref_t<Memory>>,
-                    "a blocking call borrows registered memory whose gather() function returns an "
-                    "element covering the whole memory: a buffer, a part of one, a region or a "
-                    "message");
+                    "a blocking call borrows registered memory whose gather() function returns a "
+                    "result with an element covering the whole memory: a buffer, a part of one, a "
+                    "region or a message");
 
 }  // namespace verbspp

@@ -20,7 +20,7 @@
 
 namespace verbspp::detail {
 
-/// The names that appear in errors for calls that do not belong to an operation.
+/// The names in errors of calls that have no `operation_traits`: receives, and `ibv_bind_mw`.
 inline constexpr const char* binding_at_once = "ibv_bind_mw";
 inline constexpr const char* posting_receive = "ibv_post_recv";
 
@@ -46,7 +46,7 @@ inline constexpr const char* posting_receive = "ibv_post_recv";
 /// always null if they are disabled.
 inline constinit thread_local const ibv_qp* queue_pair_in_batch = nullptr;
 
-/// Asserts that this thread is not building a batch for this queue pair. Drivers such as mlx5 hold
+/// Asserts that this thread's innermost batch is not for this queue pair. Drivers such as mlx5 hold
 /// the send queue's lock from `ibv_wr_start` to `ibv_wr_complete`, so posting would deadlock.
 VERBSPP_DATA_PATH void assert_not_in_batch([[maybe_unused]] const ibv_qp* queue_pair) noexcept {
   assert(queue_pair_in_batch != queue_pair &&

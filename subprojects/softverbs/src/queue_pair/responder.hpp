@@ -151,7 +151,8 @@ class responder {
   std::uint32_t refused_psn_ = 0;
 
   static constexpr std::uint32_t most_fetches = 32;
-  /// Null before the first of these requests, because many queue pairs never get any.
+  /// The requests that need a response (see `fetch`). Null before the first one, because many queue
+  /// pairs never get any.
   std::unique_ptr<std::array<fetch, most_fetches>> fetches_;
   fetch& fetch_at(std::uint32_t number) noexcept { return (*fetches_)[number % most_fetches]; }
   std::uint32_t first_fetch_ = 0;  ///< the first request that is not answered yet
