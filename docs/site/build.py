@@ -126,9 +126,11 @@ def html_name(element):
 
 
 def add_reference_to_search(site, tags):
-    """Adds the names of the reference to the search of the guide."""
+    """Adds the names of the reference to the search of the guide, and removes the sources of samples from it, which
+    contain so many names that they would come before the pages."""
     index = site / "search/search_index.json"
     content = json.loads(index.read_text())
+    content["docs"] = [each for each in content["docs"] if not each["location"].startswith("samples/")]
     pages = set()
 
     def add(page, title, text, anchor=""):

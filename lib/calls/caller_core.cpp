@@ -517,7 +517,7 @@ VERBSPP_DATA_PATH result<caller_core::slot_index> caller_core::send_frame(
                            .number = slot.number,
                            .length = static_cast<std::uint32_t>(size),
                            .credits = 0};
-  header.encode(reinterpret_cast<std::byte*>(frame.addr));
+  header.encode(pool_.places()->at(place.place));
   const result<void> posted = post_frame(core_, place, frame);
   if (posted.has_error()) [[unlikely]]
     return posted.assume_error();

@@ -183,7 +183,7 @@ class hosts_reader {
   }
   [[nodiscard]] bool refuse(const char* hint) {
     if (where_ == place::outside)
-      hint = "the text must be a JSON object with \"hosts\" and \"port\"";
+      hint = R"(the text must be a JSON object with "hosts" and "port")";
     if (!wrong_) wrong_ = wrong_entry(hint, line(), key_);
     return false;
   }

@@ -29,6 +29,7 @@ constexpr auto longest_pause_of_loop = std::chrono::milliseconds(1);
 /// The time for which a step that must not block reads the addresses of other ranks from the
 /// bootstrap in one call. They should already be available there.
 constexpr auto longest_look_up = std::chrono::milliseconds(200);
+constexpr auto time_between_look_ups = std::chrono::seconds(1);
 
 }  // namespace
 
@@ -82,6 +83,9 @@ void signals::step::look_for_lost(std::uint32_t for_rank) noexcept {
   if (with.is_connected()) core.collect();
   if (const auto state = peers_.state_of(for_rank); !state.has_value())
     return fail(for_rank, state.assume_error(), certainty::lost);
+  // Between two calls of `advance`, the program may have replaced the channel.
+  if (of_.place_at(peers_, for_rank) == nullptr)
+    return fail(for_rank, not_of_the_world(), certainty::known);
   if (of_.has_gone_on(for_rank)) {
     check_farewell(for_rank);
     return fail(for_rank, given_up(), certainty::known);
@@ -234,8 +238,12 @@ void signals::step::expect(std::uint32_t from) noexcept {
 
 bool signals::step::has_begun_to_connect(std::span<const std::uint32_t> partners) noexcept {
   const wait_limit whole = connecting_limit();
-  const wait_limit until =
-      may_block_ ? whole : whole.no_later_than(std::chrono::steady_clock::now() + longest_look_up);
+  const auto now = std::chrono::steady_clock::now();
+  if (now < next_look_up_ && !whole.has_passed()) {
+    peers_.serve();
+    return false;
+  }
+  const wait_limit until = may_block_ ? whole : whole.no_later_than(now + longest_look_up);
   auto begun = peers_.connector()->begin(peers_, partners, until);
   if (!begun.has_value()) {
     leave_out(begun.assume_error());
@@ -246,8 +254,11 @@ bool signals::step::has_begun_to_connect(std::span<const std::uint32_t> partners
   const auto results = std::span(connecting_->results.get(), connecting_->size);
   if (std::ranges::all_of(results, [](const auto& each) { return each.result.has_value(); }))
     return true;
-  // The addresses that were read are kept, so the next call continues with the others.
+  // The addresses that were read are kept, so the next attempt continues with the others. In the
+  // meantime, the event loop serves its other sources.
   connecting_.reset();
+  note_wait(now);
+  next_look_up_ = now + time_between_look_ups;
   peers_.serve();
   return false;
 }

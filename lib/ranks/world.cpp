@@ -352,6 +352,7 @@ group_results world::barrier(group_scope& behind, const peer_list& ranks, const 
                              barrier_kind kind) noexcept {
   if (!state_)
     return error(error_kind::invalid_input, "barrier of a world", "this world was moved from");
+  if (const auto objects = state_->signals.objection(ranks)) return *objects;
   if (const auto failed = behind.failure()) {
     static_cast<void>(
         state_->signals.barrier(state_->peers, ranks, kind, limit, static_cast<error>(*failed)));

@@ -399,6 +399,16 @@ TEST_CASE("a session blames a rank whose channel the program has taken out of th
   CHECK(blamed(*finish(started)[0]) == numbers{2});
 }
 
+TEST_CASE("a session blames a rank whose channel the program has replaced") {
+  local_worlds all(2);
+  group& peers = all.ranks[0].peers();
+  sessions started = start(all.ranks, {0}, wait_limit::forever());
+  check_none_is_done(started);
+  must(peers.put(1, channel(must(all.bed.domain.build_channel().hub(peers.hub()).build()))));
+  must(peers[1].handshake(peers[1].endpoint()));
+  check_blamed(finish(started)[0], {1}, error_kind::not_connected);
+}
+
 TEST_CASE("the program may destroy channels of the world, to which a session has sent signals") {
   for (const bool destroys : {false, true}) {
     CAPTURE(destroys);
@@ -500,6 +510,9 @@ TEST_CASE("a world with a session in progress refuses other steps") {
     const error failed = failure_of(outcome);
     return failed.kind() == error_kind::busy;
   };
+  static_cast<void>(mine.peers().manual_scope([&](group_scope& scope) {
+    CHECK(kind_of(mine.barrier(scope, patience)) == error_kind::busy);
+  }));
   CHECK(failure_of(mine.start_barrier(patience)).kind() == error_kind::busy);
   CHECK(is_busy(mine.all_gather(1, patience)));
   CHECK(is_busy(mine.gather(1, 0, patience)));

@@ -377,7 +377,7 @@ class VERBSPP_CONSUMABLE queue_pair
   /// or none. If `fill` throws, nothing is posted. `fill` must not post other requests to the send
   /// queue, because drivers hold its lock from `ibv_wr_start` to `ibv_wr_complete`. It must neither
   /// move nor destroy the queue pair, which posts the batch after `fill` has returned. Debug builds
-  /// assert both of these rules.
+  /// assert both of these rules for the thread's innermost batch.
   /// \errors those of the single requests, with the number of requests that were posted;
   /// `invalid_input` for more requests, elements or inline bytes than there is room for
   template <std::size_t Requests, std::size_t Elements = Requests,

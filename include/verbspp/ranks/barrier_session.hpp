@@ -29,11 +29,12 @@ class world;
 /// While the barrier is in progress, other steps of its world, and `mend`, are refused (`busy`). In
 /// a world that was joined lazily, `advance` answers other ranks, as `world::serve` does.
 ///
-/// Destroying a session that is not done, or its world, aborts the barrier. The other ranks are
+/// Destroying a session that is not done, or its world, aborts the barrier. The connected ranks are
 /// notified: on a rank that still waits, the barrier fails with `cancelled` for this rank. The next
 /// step works. The destructor waits until the devices of the other ranks have acknowledged that,
 /// which takes microseconds, and 0.2 s at most. Then it closes each connection on which a signal of
-/// the barrier has not been acknowledged, as when a limit is reached, which takes up to 50 ms.
+/// the barrier has not been acknowledged, as when a limit is reached, which takes up to 50 ms for
+/// each. In a world that was joined lazily, it also answers other ranks (see `world::serve`).
 ///
 /// A move-only owner. A session that was moved from, or whose result was taken, is empty, and all
 /// calls fail (`invalid_input`). Thread rule: as for the world.
@@ -46,8 +47,9 @@ class barrier_session {
   ~barrier_session();
 
   /// Proceeds as far as possible without waiting for other ranks. In a world that was joined
-  /// lazily, this may get data from the bootstrap, which takes up to 200 ms. When the limit is
-  /// reached, it may close a connection, which takes up to 50 ms.
+  /// lazily, this may get data from the bootstrap for this rank and for ranks that call it, which
+  /// takes up to 200 ms for each. When the limit is reached, it may close connections, which takes
+  /// up to 50 ms for each.
   /// \returns true when the barrier is over: all ranks have arrived, or it has failed
   /// \errors `invalid_input` if the session is empty
   [[nodiscard]] result<bool> advance() noexcept;

@@ -246,9 +246,9 @@ class world {
                         barrier_kind kind = barrier_kind::by_size) noexcept;
   group_results barrier(const peer_list& ranks, const wait_limit& limit,
                         barrier_kind kind = barrier_kind::by_size) noexcept;
-  /// Starts a barrier of all ranks, or of all ranks in the list, and returns at once. The session
-  /// continues it from an event loop, and returns the same results. Other ranks may call `barrier`
-  /// or `start_barrier`.
+  /// Starts a barrier of all ranks, or of all ranks in the list, and does not wait for them (see
+  /// `barrier_session::advance`). The session continues it from an event loop, and returns the same
+  /// results. Other ranks may call `barrier` or `start_barrier`.
   ///
   ///     VERBSPP_CO_TRY(session, all.start_barrier(5s));
   ///     VERBSPP_CO_TRYV(co_await loop.async_run(std::move(session)));
@@ -340,7 +340,8 @@ class world {
   /// each other, even if a rank has left out some steps. If the program has replaced one of the
   /// world's channels, or has connected it to a different peer, this function does not change the
   /// channel while it is connected at both ends, and steps do not use it afterwards either.
-  /// \errors those of the bootstrap, `channel::renew` and `handshake`, with the rank
+  /// \errors those of the bootstrap, `channel::renew` and `handshake`, with the rank; `busy` if a
+  /// step of this rank is in progress
   [[nodiscard]] group_result<void> mend(const wait_limit& limit) noexcept;
 
   friend std::ostream& operator<<(std::ostream& out, const world& w);

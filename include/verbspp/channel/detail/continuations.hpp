@@ -26,7 +26,8 @@ class condition : public continuation {
   condition(function called, test is_met, void* about = nullptr) noexcept
       : continuation(called), is_met_(is_met), subject_(about) {}
   /// A continuation that waits only for a request.
-  explicit condition(function called) noexcept : continuation(called) {}
+  explicit condition(function called) noexcept
+      : continuation(called), is_met_(nullptr), subject_(nullptr) {}
   condition(const condition&) = delete;
   condition& operator=(const condition&) = delete;
   ~condition() = default;

@@ -131,7 +131,7 @@ TEST_CASE("an invalid configuration is refused with its line number") {
            mistake{"[soft0]\nnuma-node = 1024", 2, "from 0 to 1023"},
            mistake{"[soft0]\nnuma-node = " + huge, 2, "from 0 to 1023"},
            mistake{"[soft0]\n[soft0 port 2]\nnuma-node = 1", 3, "second port has no setting"},
-           mistake{"[soft0]\nwithout = inline\nmax-inline = 1", 3, "a number from 0 to 0"},
+           mistake{"[soft0]\nwithout = inline\nmax-inline = 1", 3, "`without` has set this limit"},
            // The next two files are truncated, as if an editor or a full disk had left them behind.
            mistake{"[soft0]\nmtu = 10", 2, "the MTU must be"},
            mistake{"[soft0]\nwithout = atomics, win", 2, "not `win`"},
