@@ -34,6 +34,12 @@ constexpr method_description opening_lane{.number = comparing_methods,
                                           .name = "lend memory",
                                           .lends = {}};
 
+error codec_has_called(const char* method) noexcept {
+  return {
+      error_kind::invalid_input, method,
+      "the codec has made a call while it encoded the request: a codec must not use the caller"};
+}
+
 /// True if `one` is above `other`, for counters that wrap.
 bool is_above(std::uint32_t one, std::uint32_t other) noexcept {
   return static_cast<std::int32_t>(one - other) > 0;
@@ -173,6 +179,9 @@ result<void> caller_core::make_counters(
     return error::from_errno(ENOMEM, starting);
   for (const method_description* each : methods)
     counters_.get()[method_count_++].number = each->number;
+  // If the caller was started before, calls may be in flight.
+  for (std::uint32_t i = 0; i < in_flight_; ++i)
+    slots_.get()[i].counters = &counters_of(slots_.get()[i].method);
   return success();
 }
 
@@ -478,6 +487,7 @@ result<std::span<std::byte>> caller_core::begin_lending(const method_description
 }
 
 void caller_core::abandon_loan() noexcept {
+  if (begun_ == no_place) return;
   const std::uint16_t number = lane_in(space());
   if (number == sent_lane)
     end_access(number, static_cast<slot_index>(first_free_));
@@ -543,11 +553,14 @@ result<caller_core::slot_index> caller_core::send(const method_description& of,
   if (size > largest_request_) [[unlikely]]
     return error::above_limit(of.name, "size of the encoded request in bytes", size,
                               largest_request_);
+  if (begun_ == no_place) [[unlikely]]
+    return codec_has_called(of.name);
   return send_frame(of, size, call_frame_kind::call, no_lane);
 }
 
 result<caller_core::slot_index> caller_core::send_lending(const method_description& of,
                                                           std::size_t size) noexcept {
+  if (begun_ == no_place) return codec_has_called(of.name);
   const std::uint16_t lane = lane_in(space());
   const auto index = static_cast<slot_index>(first_free_);
   auto sent = size > largest_request_

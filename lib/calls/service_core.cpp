@@ -83,6 +83,7 @@ VERBSPP_DATA_PATH bool calling_client::send(channel_core& link, message& answer,
 }
 
 void calling_client::begin_turn() noexcept {
+  granted_ = answered_ + in_flight_;
   const brief_guard guard(lock_);
   is_in_turn_ = true;
 }
@@ -136,6 +137,10 @@ void calling_client::leave() noexcept {
 }
 
 // Open calls.
+
+error open_call::too_large(const char* operation, std::size_t size, std::size_t limit) noexcept {
+  return error::above_limit(operation, "size of the encoded answer in bytes", size, limit);
+}
 
 error open_call::answered_already(const char* operation) noexcept {
   return {error_kind::invalid_input, operation, "this call was answered already, or moved from"};

@@ -40,6 +40,9 @@ namespace {
 struct boast_method : echo_method {
   using request = boastful;
 };
+struct boast_answer : echo_method {
+  using answer = boastful;
+};
 
 // Methods that differ from those of the service.
 struct missing_method : sum_method {
@@ -59,6 +62,27 @@ struct bytes_method : sum_method {
 };
 
 }  // namespace
+
+TEST_CASE("a call whose answer's codec returns too large a size is refused") {
+  struct boasting_service : service_threads {
+    explicit boasting_service(const testbed& bed) : service_threads(bed) {
+      serve(service::create(bed.domain, default_options,
+                            handles<boast_answer>([](std::span<const std::byte> /*asked*/) {
+                              return boastful{true};
+                            })),
+            1);
+    }
+    boasting_service(const boasting_service&) = delete;
+    boasting_service& operator=(const boasting_service&) = delete;
+    ~boasting_service() { close(); }
+  };
+  const testbed bed;
+  boasting_service serving(bed);
+  auto [calls, link] = serving.prepare();
+  must(calls.start<boast_answer>(std::move(link), patience));
+  for (int i = 0; i < 2; ++i)
+    CHECK(is_refusal(failure_of(calls.call<boast_answer>(std::span<const std::byte>(), patience))));
+}
 
 TEST_CASE("a codec that returns too large a size fails only its call") {
   const testbed bed;

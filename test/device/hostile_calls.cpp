@@ -98,6 +98,25 @@ TEST_CASE("a service removes a client that breaks the protocol, and serves the o
   CHECK(must(honest.call<sum_method>({.first = 1, .second = 2}, patience)) == 3);
 }
 
+TEST_CASE("a client that exceeds its credits is removed even if its calls are answered at once") {
+  const testbed bed;
+  running_service serving(bed);
+  raw_end client = hostile_client(bed, serving);
+  serving.stop();
+  const std::int64_t numbers[] = {1, 2};
+  for (std::uint32_t i = 0; i <= service_options().in_flight; ++i)
+    CHECK(client.send(
+        frame({.kind = call_frame_kind::call, .method = 1, .number = i}, bytes_in(numbers))));
+  // All of the calls arrive before the client's turn.
+  wait_until(
+      [&] {
+        must(serving.served().poll());
+        return serving.served().clients() == 0;
+      },
+      "the removal");
+  CHECK(serving.served().statistics().removed_clients == 1);
+}
+
 TEST_CASE("a service refuses calls that do not fit its methods, and keeps the client") {
   const testbed bed;
   running_service serving(bed);

@@ -42,7 +42,8 @@ inline constexpr std::uint32_t any_size = UINT32_MAX;
 ///       static result<order> decode(std::span<const std::byte> from) noexcept;
 ///     };
 ///
-/// `encode` returns the number of bytes that it has written. `decode` gets bytes that come from the
+/// `encode` returns the number of bytes that it has written, and must not use the caller, or poll a
+/// channel whose coroutines use it. `decode` gets bytes that come from the
 /// other end, and must not trust them. The value that `decode` returns may refer to these bytes
 /// only if it is a request, whose bytes remain valid in the handler until the call is answered.
 template <class Value>

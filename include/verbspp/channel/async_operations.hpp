@@ -240,7 +240,7 @@ plain(const async_fetch_and_add_operation& from, const scatter_list& result) noe
 ///
 /// `channel::poll` resumes the coroutine, on the thread that polls; so the program's event loop has
 /// to poll the channel (see `channel::file_descriptor`). If the queue is full, requests wait for
-/// room in the order in which they were awaited.
+/// room in the order in which they were made.
 ///
 /// The request keeps its memory alive, so the coroutine may be destroyed at any time: this ends the
 /// wait, and the memory is released when the device no longer uses it. Pass shared memory as the

@@ -99,7 +99,7 @@ class caller_core : public counted {
   [[nodiscard]] bool is_done(slot_index slot) const noexcept {
     return slots_.get()[slot].state == slot_state::answered || failure_.has_value();
   }
-  /// True if `begin` would return a message or an error other than `would_block`.
+  /// True if `begin` would return a space or an error other than `would_block`.
   [[nodiscard]] bool may_begin() noexcept;
   /// True if the bytes of the memory are to be sent with the messages of the call.
   [[nodiscard]] bool sends(const method_description& of, const loan& lent) const noexcept;
@@ -108,7 +108,7 @@ class caller_core : public counted {
   [[nodiscard]] bool may_lend(const method_description& of, const loan& lent) const noexcept {
     return sends(of, lent) || may_find_lane();
   }
-  /// True if all places of the pool are in use. No thread is woken when a place becomes free.
+  /// True if no place is left for a request. No thread is woken when a place becomes free.
   [[nodiscard]] bool lacks_places() const noexcept {
     return begun_ == no_place && pool_.available() == 0;
   }

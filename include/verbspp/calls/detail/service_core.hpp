@@ -54,7 +54,9 @@ class calling_client : public counted {
   /// the turn.
   void end_turn(channel_core& link, service_core& counting) noexcept;
   /// Counts a call that has arrived. \returns false if the client had no credit for it
-  [[nodiscard]] bool note_call() noexcept { return ++taken_ - answered_ <= in_flight_; }
+  [[nodiscard]] bool note_call() noexcept {
+    return static_cast<std::int32_t>(++taken_ - granted_) <= 0;
+  }
   /// \pre the number is below `service_options::lanes`
   [[nodiscard]] reference<serving_lane>& lane(std::uint16_t number) noexcept {
     return lanes_.get()[number];
@@ -87,7 +89,10 @@ class calling_client : public counted {
   std::uint32_t answer_size_ = 0;
   std::uint32_t taken_ = 0;     ///< calls that have arrived
   std::uint32_t answered_ = 0;  ///< calls that were answered
-  owned<message[]> sending_;    ///< used only by `end_turn`
+  /// The calls that the client may have sent before the current turn began. Answers that are sent
+  /// during the turn do not count, because the calls in the turn had arrived before them.
+  std::uint32_t granted_ = 0;
+  owned<message[]> sending_;  ///< used only by `end_turn`
 
   brief_lock lock_{};
   // The lock guards the next four members.
@@ -154,7 +159,10 @@ class open_call {
                                                            Encode encode) noexcept {
     if (!is_open()) [[unlikely]]
       return answered_already(operation);
-    VERBSPP_TRY(size, encode(space()));
+    const std::span<std::byte> into = space();
+    VERBSPP_TRY(size, encode(into));
+    if (size > into.size()) [[unlikely]]
+      return too_large(operation, size, into.size());
     finish(call_frame_kind::answer, size);
     return success();
   }
@@ -171,6 +179,8 @@ class open_call {
 
  private:
   [[nodiscard]] static error answered_already(const char* operation) noexcept;
+  [[nodiscard]] static error too_large(const char* operation, std::size_t size,
+                                       std::size_t limit) noexcept;
   /// The space for the body of the answer. It begins where the body of the request does, or behind
   /// memory that was sent with the call.
   [[nodiscard]] std::span<std::byte> space() noexcept {

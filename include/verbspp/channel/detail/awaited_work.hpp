@@ -89,8 +89,8 @@ class [[nodiscard]] awaited_work<Operation, void> : awaited {
   [[nodiscard]] channel_core& polled() const noexcept { return core_; }
 
   [[nodiscard]] static constexpr bool await_ready() noexcept { return false; }
-  /// \returns false if posting has failed, or the result is already available, so the coroutine
-  /// continues at once
+  /// \returns false if posting has failed, or a poll has seen that the request has finished, so the
+  /// coroutine continues at once
   [[nodiscard]] VERBSPP_DATA_PATH bool await_suspend(std::coroutine_handle<> waiting) noexcept {
     waiting_ = waiting;
     return is_waiting();
