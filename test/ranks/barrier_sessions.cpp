@@ -404,6 +404,9 @@ TEST_CASE("a session blames a rank whose channel the program has replaced") {
   group& peers = all.ranks[0].peers();
   sessions started = start(all.ranks, {0}, wait_limit::forever());
   check_none_is_done(started);
+  {
+    const channel taken = peers.remove(1);
+  }
   must(peers.put(1, channel(must(all.bed.domain.build_channel().hub(peers.hub()).build()))));
   must(peers[1].handshake(peers[1].endpoint()));
   check_blamed(finish(started)[0], {1}, error_kind::not_connected);
