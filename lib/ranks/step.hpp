@@ -302,7 +302,7 @@ class [[gnu::visibility("hidden")]] signals::step {
   std::chrono::steady_clock::time_point next_look_at_news_{};
   std::optional<lookout> looks_{};  ///< the current wait; empty before its first check
   std::optional<connecting_peers> connecting_{};
-  std::chrono::steady_clock::time_point next_look_up_{};  ///< of addresses, if some are missing
+  std::chrono::steady_clock::time_point next_look_up_{};  ///< when to look for missing addresses
   /// The scopes of the channels, by rank, for the requests of the step. Null if this rank does not
   /// take part.
   owned<std::optional<channel_scope>[]> scopes_{};

@@ -152,21 +152,31 @@ routine send_and_drop(channel& link, std::optional<barrier_session>& session) {
 }
 
 /// A bootstrap that has no values of other ranks as long as `is_stalled`.
-struct stalling_bootstrap {
-  local_bootstrap of;
+struct stalling_bootstrap : passing_bootstrap {
   const std::atomic<bool>* is_stalled;
-  [[nodiscard]] std::uint32_t rank() const { return of.rank(); }
-  [[nodiscard]] std::uint32_t size() const { return of.size(); }
-  result<void> put(std::string_view key, std::span<const std::byte> value) {
-    return of.put(key, value);
-  }
-  group_result<void> fence(const wait_limit& limit) { return of.fence(limit); }
   result<std::size_t> get(std::uint32_t from, std::string_view key, std::span<std::byte> into,
                           const wait_limit& limit) {
     while (*is_stalled && !limit.has_passed()) std::this_thread::yield();
     if (*is_stalled) return limit.failure("get the value of a rank");
     return of.get(from, key, into, limit);
   }
+};
+
+/// The two ranks of a lazy world, whose addresses are missing as long as `is_stalled`.
+struct stalled_worlds {
+  stalled_worlds() {
+    std::vector<local_bootstrap> launched = local_bootstrap::create(2);
+    on_threads(2, [&](std::uint32_t rank) {
+      made[rank].emplace(
+          must(world::join_lazily(stalling_bootstrap{{std::move(launched[rank])}, &is_stalled},
+                                  bed.domain.build_channel(), patience)));
+    });
+    is_stalled = true;
+  }
+
+  testbed bed{};
+  std::atomic<bool> is_stalled{false};
+  std::vector<std::optional<world>> made = std::vector<std::optional<world>>(2);
 };
 
 }  // namespace
@@ -635,43 +645,25 @@ TEST_CASE("a session that waits only for its requests answers other ranks of a l
 }
 
 TEST_CASE("a session waits for the addresses of ranks longer than one call may take") {
-  const testbed bed;
-  std::atomic<bool> is_stalled{false};
-  std::vector<local_bootstrap> launched = local_bootstrap::create(2);
-  std::vector<std::optional<world>> made(2);
-  on_threads(2, [&](std::uint32_t rank) {
-    made[rank].emplace(
-        must(world::join_lazily(stalling_bootstrap{std::move(launched[rank]), &is_stalled},
-                                bed.domain.build_channel(), patience)));
-  });
-  is_stalled = true;
+  stalled_worlds all;
   sessions started(2);
   for (const std::uint32_t rank : {0U, 1U})
-    started[rank].emplace(must(made[rank]->start_barrier(3 * patience)));
+    started[rank].emplace(must(all.made[rank]->start_barrier(3 * patience)));
   for (int round = 0; round < 2; ++round) REQUIRE(advance_each(started) == 0);
-  is_stalled = false;
+  all.is_stalled = false;
   for (const auto& result : finish(started)) CHECK(result->has_value());
 }
 
 TEST_CASE("a session may be destroyed while the addresses of ranks are missing") {
-  const testbed bed;
-  std::atomic<bool> is_stalled{false};
-  std::vector<local_bootstrap> launched = local_bootstrap::create(2);
-  std::vector<std::optional<world>> made(2);
-  on_threads(2, [&](std::uint32_t rank) {
-    made[rank].emplace(
-        must(world::join_lazily(stalling_bootstrap{std::move(launched[rank]), &is_stalled},
-                                bed.domain.build_channel(), patience)));
-  });
-  is_stalled = true;
+  stalled_worlds all;
   sessions started(1);
-  started[0].emplace(must(made[0]->start_barrier(3 * patience)));
+  started[0].emplace(must(all.made[0]->start_barrier(3 * patience)));
   REQUIRE(advance_each(started) == 0);
   started[0].reset();
-  is_stalled = false;
-  static_cast<void>(made[1]->barrier(50ms));
+  all.is_stalled = false;
+  static_cast<void>(all.made[1]->barrier(50ms));
   on_threads(2, [&](std::uint32_t rank) {
-    require(made[rank]->barrier(patience).has_value(), "the next barrier");
+    require(all.made[rank]->barrier(patience).has_value(), "the next barrier");
   });
 }
 

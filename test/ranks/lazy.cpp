@@ -70,20 +70,13 @@ using cells = registered_buffer<access::local_write | access::remote_write, std:
 
 /// A bootstrap in which rank 1's first request for a value of rank 0 blocks until its limit
 /// expires, and then fails.
-struct slow_bootstrap {
+struct slow_bootstrap : passing_bootstrap {
   struct notes {
     std::optional<std::chrono::nanoseconds> limit{};  ///< the limit of the delayed call
     clock::time_point end{};                          ///< the end of that call
     std::optional<clock::time_point> next{};
   };
-  local_bootstrap of;
   notes* noted;
-  [[nodiscard]] std::uint32_t rank() const { return of.rank(); }
-  [[nodiscard]] std::uint32_t size() const { return of.size(); }
-  result<void> put(std::string_view key, std::span<const std::byte> value) {
-    return of.put(key, value);
-  }
-  group_result<void> fence(const wait_limit& limit) { return of.fence(limit); }
   result<std::size_t> get(std::uint32_t from, std::string_view key, std::span<std::byte> into,
                           const wait_limit& limit) {
     if (rank() == 1 && from == 0) {
@@ -100,22 +93,14 @@ struct slow_bootstrap {
 };
 
 /// A bootstrap that notes the number of the queue pair at which a rank receives datagrams.
-struct noting_bootstrap {
-  local_bootstrap of;
+struct noting_bootstrap : passing_bootstrap {
   std::uint32_t* noted;
-  [[nodiscard]] std::uint32_t rank() const { return of.rank(); }
-  [[nodiscard]] std::uint32_t size() const { return of.size(); }
   result<void> put(std::string_view key, std::span<const std::byte> value) {
     constexpr std::size_t behind_memory = remote_memory<access::remote_write>::encoded_size;
     if (key.starts_with("verbspp.rank."))
       *noted = must(endpoint::decode(value.subspan(behind_memory, endpoint::encoded_size)))
                    .number.value();
     return of.put(key, value);
-  }
-  group_result<void> fence(const wait_limit& limit) { return of.fence(limit); }
-  result<std::size_t> get(std::uint32_t from, std::string_view key, std::span<std::byte> into,
-                          const wait_limit& limit) {
-    return of.get(from, key, into, limit);
   }
 };
 
@@ -126,7 +111,7 @@ struct noting_worlds {
     std::vector<std::optional<world>> made(count);
     on_threads(count, [&](std::uint32_t rank) {
       made[rank].emplace(
-          must(world::join_lazily(noting_bootstrap{std::move(launched[rank]), &numbers[rank]},
+          must(world::join_lazily(noting_bootstrap{{std::move(launched[rank])}, &numbers[rank]},
                                   bed.domain.build_channel(), patience)));
     });
     for (auto& each : made) ranks.push_back(std::move(*each));
@@ -685,7 +670,7 @@ TEST_CASE("a slow bootstrap delays a serving rank only briefly and is not querie
   slow_bootstrap::notes noted;
   std::atomic<bool> is_connected{false};
   on_threads(2, [&](std::uint32_t rank) {
-    world mine = must(world::join_lazily(slow_bootstrap{std::move(launched[rank]), &noted},
+    world mine = must(world::join_lazily(slow_bootstrap{{std::move(launched[rank])}, &noted},
                                          bed.domain.build_channel(), patience));
     if (rank == 0) {
       const bool is_done = mine.peers().connect({1}, patience).has_value();

@@ -7,10 +7,13 @@
 #include <verbspp/ranks.hpp>
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <functional>
 #include <optional>
+#include <span>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -71,6 +74,21 @@ struct local_worlds {
 
   testbed bed;
   std::vector<world> ranks{};
+};
+
+/// A bootstrap that passes all calls to another one. Tests derive from it, and replace a function.
+struct passing_bootstrap {
+  local_bootstrap of;
+  [[nodiscard]] std::uint32_t rank() const { return of.rank(); }
+  [[nodiscard]] std::uint32_t size() const { return of.size(); }
+  result<void> put(std::string_view key, std::span<const std::byte> value) {
+    return of.put(key, value);
+  }
+  group_result<void> fence(const wait_limit& limit) { return of.fence(limit); }
+  result<std::size_t> get(std::uint32_t from, std::string_view key, std::span<std::byte> into,
+                          const wait_limit& limit) {
+    return of.get(from, key, into, limit);
+  }
 };
 
 /// A world with `count` ranks in one process. The ranks are not yet connected to each other.
