@@ -80,7 +80,7 @@ class Limit(typing.NamedTuple):
 
 LIMITS = {
     "usual_write": Limit("ratio", 1.25),
-    "usual_within": Limit("more_than_default", 2, {"g++": 7, "clang": 8}),
+    "usual_within": Limit("more_than_default", 2),
     "usual_pending": Limit("ratio", 1.25),
     "usual_vector": Limit("ratio", 1.5, {"clang": 1.65}),
     "usual_scope": Limit("ratio", 1.25),
@@ -90,9 +90,9 @@ LIMITS = {
     "usual_put": Limit("ratio", 1.25),
     "usual_message": Limit("more", 60, {"clang": 88}),
     "usual_receive": Limit("more", 60, {"g++": 100, "clang": 106}),
-    "usual_one_busy": Limit("more", 60, {"g++": 190, "clang": 190}),
-    "usual_all_busy": Limit("more", 60, {"g++": 103, "clang": 113}),
-    "usual_awaited": Limit("more", 110, {"g++": 240, "clang": 270}),
+    "usual_one_busy": Limit("more", 60, {"g++": 180, "clang": 187}),
+    "usual_all_busy": Limit("more", 60, {"g++": 98, "clang": 113}),
+    "usual_awaited": Limit("more", 110, {"g++": 238, "clang": 263}),
     "usual_call": Limit("all", 600, {"clang": 630}),
     "usual_answer": Limit("all", 600),
 }

@@ -223,7 +223,7 @@ result<std::span<std::byte>> caller_core::begin(const method_description& of) no
   }
   if (begun_ == no_place) begun_ = pool_.places()->take();
   if (begun_ != no_place) return space();
-  poll();  // perhaps the device has released the places of earlier requests
+  poll();  // may release the places of earlier requests, so that the next call succeeds
   return has_no_credit(of.name);
 }
 

@@ -48,7 +48,7 @@ void refuse_size(open_call& call, std::uint32_t actual, std::uint32_t expected) 
       short_text("the request has ", actual, " bytes, but the service expects ", expected).view());
 }
 
-/// Returns the text for the rights to lent memory in an error message.
+/// Returns the text by which error messages describe the rights to lent memory.
 const char* text_of_loan(access_flags rights) noexcept {
   if (rights.empty()) return "none";
   if (!rights.contains(access::remote_write)) return "memory to read";

@@ -359,7 +359,8 @@ VERBSPP_DATA_PATH void channel_core::call_due_and_late() noexcept {
 
 void channel_core::run_continuations() noexcept { call_due_and_late(); }
 
-/// If a limit has been reached, gives up what it limits, and calls the continuations of that.
+/// Gives up the requests and conditions whose limit has been reached, or for which a stop was
+/// requested, and calls all continuations that are due.
 void channel_core::call_late_continuations() noexcept {
   // Reading the clock costs as much as a continuation, so a busy channel rarely does it.
   polls_to_look_ = 16;

@@ -268,7 +268,7 @@ error objection(const detail::hub_state* hub, std::span<arrival> into) noexcept 
   if (into.empty()) return detail::no_slots(polling);
   return {error_kind::invalid_input, polling,
           "the hub's channels belong to a table of clients (hub_clients) or to a service: poll or "
-          "wait by the functions of that object instead"};
+          "wait with the functions of that object instead"};
 }
 
 }  // namespace

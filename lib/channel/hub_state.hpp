@@ -91,8 +91,8 @@ class [[gnu::visibility("hidden")]] hub_state {
   /// Moves the messages of the channel to its inbox.
   [[nodiscard]] moved_messages take_messages(const hub_member& member, message_list& into) noexcept;
 
-  /// Makes the hub report the channel at this time, unless an earlier alarm is set. If no timer can
-  /// be created, the channel is not reported.
+  /// Makes the hub report the channel at this time, unless the channel has an earlier alarm. If no
+  /// timer can be created, the channel is not reported.
   void set_alarm(hub_member& member, std::chrono::steady_clock::time_point at) noexcept;
 
   /// Reports that the channel has news, if it still exists. Any thread may call this.

@@ -81,8 +81,7 @@ const char* to_string(cm_state state) noexcept {
 const char* to_string(cm_rejection_reason reason) noexcept {
   switch (reason) {
     case cm_rejection_reason::unknown:
-      return "the peer rejected the request, and no reason was reported, as always over iWARP: see "
-             "the peer's output";
+      return "the peer rejected the request without a reason: see the peer's output";
     case cm_rejection_reason::no_queue_pair:
       return "the peer's device has no queue pair left: destroy some at the peer";
     case cm_rejection_reason::no_resources:

@@ -33,8 +33,8 @@ using host_name = std::array<char, longest_host + 1>;
 struct lookup {
   host_name host{};
   std::uint16_t port = 0;
-  /// An eventfd; -1 once the caller has left. Only the caller opens and closes it, because another
-  /// thread that closes it could hit a call in which the caller uses the same number.
+  /// An eventfd; -1 once the caller has left. Only the caller opens and closes it: if another
+  /// thread closed it, the caller could be using the descriptor in a system call.
   int answered = -1;
   std::mutex lock{};  ///< held while `answered` is closed, or raised
   int outcome = 0;

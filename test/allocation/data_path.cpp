@@ -21,8 +21,8 @@ namespace {
 
 constexpr auto fields = completion_feature::byte_count | completion_feature::queue_pair_number;
 
-/// A testbed in which allocations by the device are not counted when it posts or polls through its
-/// usual functions.
+/// A testbed that does not count allocations by the driver's functions that post, poll, and request
+/// notifications.
 struct marked_testbed : testbed {
   marked_testbed() {
     ibv_context_ops& operations = context.native_handle()->ops;

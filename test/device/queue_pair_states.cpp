@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Runs the typed state machine on a device: the transitions in the diagram, recovery, draining,
-/// failed transitions, and calls on moved-from queue pairs.
+/// Runs the typed state machine on a device: the transitions in the diagram of
+/// docs/queue_pair_states.md, recovery, draining, failed transitions, and calls on moved-from queue
+/// pairs.
 
 #include "failing_verb.hpp"
 #include "transports.hpp"

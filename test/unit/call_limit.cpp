@@ -34,6 +34,9 @@ TEST_CASE("the limit of a call starts when the call begins to wait") {
   CHECK(begun(before).deadline() == before);
   CHECK(begun(wait_limit(before)).deadline() == before);
   CHECK(begun(wait_limit::forever()).is_forever());
+  CHECK(begun((std::chrono::hours::max)()).is_forever());
+  CHECK(begun(std::chrono::hours(24) * 36600).is_forever());
+  CHECK_FALSE(begun(std::chrono::hours(24) * 36500).is_forever());
   std::stop_source source;
   CHECK_FALSE(begun(source.get_token()).has_passed());
   source.request_stop();
@@ -50,6 +53,8 @@ TEST_CASE("a call without a limit has the limit of its channel") {
 
 TEST_CASE("the limit of a call has already expired if it is zero or negative") {
   CHECK_FALSE(has_passed(1ns));
+  CHECK_FALSE(has_passed(std::chrono::duration<double, std::pico>(1)));
+  CHECK_FALSE(has_passed((std::chrono::hours::max)()));
   CHECK_FALSE(has_passed(std::chrono::duration<double>(0.5)));
   CHECK(has_passed(0s));
   CHECK(has_passed(-1s));

@@ -138,8 +138,8 @@ constexpr encoded offering_bytes = [] {
 }();
 
 /// Returns true if decoding the bytes yields either an error with a message, or an endpoint that
-/// encodes to exactly these bytes. For bytes in the previous format, the encoding may be longer and
-/// has another version number.
+/// encodes to exactly these bytes. Bytes in the previous format must be the beginning of the
+/// encoding, except for the version number.
 bool is_refused_or_round_trips(std::span<const std::byte> bytes) {
   const auto decoded = endpoint::decode(bytes);
   if (decoded.has_error())

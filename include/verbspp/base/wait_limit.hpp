@@ -7,6 +7,7 @@
 
 #include <concepts>
 #include <cstddef>
+#include <cstdint>
 #include <new>
 #include <optional>
 #include <type_traits>
@@ -53,6 +54,25 @@ inline constexpr stop_token_operations operations_of_stop_token = {
     .destroy = [](void* token) noexcept { std::launder(static_cast<Token*>(token))->~Token(); },
     .watch = watch_of_stop_token<Token>,
 };
+
+/// Returns the length of a wait: 0 if the duration is not above zero, the maximum if it is above a
+/// hundred years.
+template <class Number, class Period>
+[[nodiscard]] constexpr std::chrono::nanoseconds bounded(
+    std::chrono::duration<Number, Period> length) noexcept {
+  // Other types are compared as floating-point numbers, because the limit may not fit them.
+  using compared =
+      std::conditional_t<std::is_same_v<Number, std::int64_t> &&
+                             std::ratio_greater_equal_v<Period, std::nano>,
+                         std::chrono::duration<Number, Period>, std::chrono::duration<double>>;
+  constexpr auto most = std::chrono::duration_cast<compared>(std::chrono::hours(24) * 36525);
+  const compared comparable = length;
+  // A NaN counts as not above zero.
+  if (!(comparable > compared::zero())) return std::chrono::nanoseconds::zero();
+  if (comparable > most) return (std::chrono::nanoseconds::max)();
+  // A duration that is finer than the clock is rounded up, so that the wait does not end early.
+  return std::chrono::ceil<std::chrono::nanoseconds>(length);
+}
 
 }  // namespace detail
 
@@ -184,15 +204,10 @@ class wait_limit {
  private:
   template <class Number, class Period>
   [[nodiscard]] static time_point after(std::chrono::duration<Number, Period> length) noexcept {
-    // The durations are compared as floating-point numbers, so the conversion does not overflow. A
-    // NaN counts as not above zero.
-    using seconds = std::chrono::duration<double>;
-    constexpr seconds hundred_years = std::chrono::hours(24) * 36525;
-    const seconds approximate = length;
-    if (!(approximate > seconds::zero())) return (time_point::min)();
-    if (approximate > hundred_years) return (time_point::max)();
-    // A duration that is finer than the clock is rounded up, so that the wait does not end early.
-    return std::chrono::steady_clock::now() + std::chrono::ceil<time_point::duration>(length);
+    const std::chrono::nanoseconds actual = detail::bounded(length);
+    if (actual == std::chrono::nanoseconds::zero()) return (time_point::min)();
+    if (actual == (std::chrono::nanoseconds::max)()) return (time_point::max)();
+    return std::chrono::steady_clock::now() + actual;
   }
 
   time_point at_;

@@ -6,40 +6,11 @@
 #include <verbspp/base/wait_limit.hpp>
 
 #include <concepts>
+#include <cstdint>
 
 namespace verbspp {
 
 namespace detail {
-
-/// The operations on a limit whose type has been erased. Each takes a pointer to the original
-/// limit.
-struct limit_source {
-  wait_limit (*make)(const void* source) noexcept;
-  bool (*has_passed)(const void* source) noexcept;
-};
-
-template <class Source>
-inline constexpr limit_source limit_source_of = {
-    .make = [](const void* source) noexcept -> wait_limit {
-      return *static_cast<const Source*>(source);
-    },
-    .has_passed = [](const void* source) noexcept -> bool {
-      return wait_limit(*static_cast<const Source*>(source)).has_passed();
-    },
-};
-
-/// A duration begins when `make` is called. So a positive duration cannot have expired before the
-/// call, and there is no need to read the clock.
-template <class Number, class Period>
-inline constexpr limit_source limit_source_of<std::chrono::duration<Number, Period>> = {
-    .make = [](const void* source) noexcept -> wait_limit {
-      return *static_cast<const std::chrono::duration<Number, Period>*>(source);
-    },
-    .has_passed = [](const void* source) noexcept -> bool {
-      using length = std::chrono::duration<Number, Period>;
-      return !(*static_cast<const length*>(source) > length::zero());
-    },
-};
 
 /// The default argument for `wait_limit` parameters. It stands for the channel's default limit, and
 /// is recognized by its address.
@@ -59,42 +30,55 @@ inline constexpr wait_limit default_limit = wait_limit::forever();
 ///     channel.send(operation, deadline);  // a wait_limit, for several calls
 ///
 /// For requests, a duration begins when the call begins to wait, so a call whose request has
-/// finished already does not read the clock. The object refers to its argument, so it must not be
-/// stored.
+/// finished already does not read the clock. The object refers to its argument unless that is a
+/// duration, so it must not be stored.
 class call_limit {
  public:
+  template <class Number, class Period>
+  VERBSPP_DATA_PATH call_limit(std::chrono::duration<Number, Period> length) noexcept
+      : call_limit(&of_duration, detail::bounded(length).count()) {}
   template <class Source>
     requires std::convertible_to<const Source&, wait_limit>
   VERBSPP_DATA_PATH call_limit(const Source& limit VERBSPP_LIFETIMEBOUND) noexcept
-      : source_(&limit), how_(&detail::limit_source_of<Source>) {}
+      : call_limit(&of_source<Source>, reinterpret_cast<std::intptr_t>(&limit)) {}
 
   /// The channel's default limit.
-  [[nodiscard]] VERBSPP_DATA_PATH static call_limit of_channel() noexcept {
-    return {nullptr, nullptr};
-  }
+  [[nodiscard]] VERBSPP_DATA_PATH static call_limit of_channel() noexcept { return {nullptr, 0}; }
   /// Used by the library only: an optional limit; null stands for the channel's default limit.
   [[nodiscard]] VERBSPP_DATA_PATH static call_limit from(const wait_limit* limit) noexcept {
-    return {limit, limit != nullptr ? &detail::limit_source_of<wait_limit> : nullptr};
+    return limit != nullptr ? call_limit(*limit) : of_channel();
   }
 
   /// Used by the library only: true for the channel's default limit.
-  [[nodiscard]] bool is_of_channel() const noexcept { return source_ == nullptr; }
-  /// Used by the library only: true if the limit had already expired before the call; false for a
-  /// positive duration.
+  [[nodiscard]] bool is_of_channel() const noexcept { return make_ == nullptr; }
+  /// Used by the library only: true if the limit had already expired before the call. A duration
+  /// has not begun, so the clock is not read for it.
   [[nodiscard]] VERBSPP_DATA_PATH bool has_passed() const noexcept {
-    return source_ != nullptr && how_->has_passed(source_);
+    if (make_ == nullptr) return false;
+    return make_ == &of_duration ? value_ == 0 : make_(value_).has_passed();
   }
   /// Used by the library only: returns the limit. If it is a duration, the duration begins now.
   [[nodiscard]] wait_limit begin(std::chrono::nanoseconds of_channel) const noexcept {
-    return source_ != nullptr ? how_->make(source_) : wait_limit(of_channel);
+    return make_ != nullptr ? make_(value_) : wait_limit(of_channel);
   }
 
  private:
-  VERBSPP_DATA_PATH call_limit(const void* source, const detail::limit_source* how) noexcept
-      : source_(source), how_(how) {}
+  using maker = wait_limit (*)(std::int64_t value) noexcept;
 
-  const void* source_;
-  const detail::limit_source* how_;
+  VERBSPP_DATA_PATH call_limit(maker make, std::int64_t value) noexcept
+      : make_(make), value_(value) {}
+
+  static wait_limit of_duration(std::int64_t nanoseconds) noexcept {
+    return std::chrono::nanoseconds(nanoseconds);
+  }
+  template <class Source>
+  static wait_limit of_source(std::int64_t address) noexcept {
+    return *reinterpret_cast<const Source*>(static_cast<std::intptr_t>(address));
+  }
+
+  // Both are values, so that the compiler need not store a constant duration in memory.
+  maker make_;          ///< null for the channel's default limit
+  std::int64_t value_;  ///< the duration in nanoseconds, or the address of another limit
 };
 
 }  // namespace verbspp

@@ -115,7 +115,7 @@ class inbox {
 
  private:
   friend detail::awaited_message;
-  friend detail::caller_core;  // takes messages without an object for each
+  friend detail::caller_core;  // takes the places of messages directly
 
   explicit inbox(detail::owned<detail::inbox_state>&& state) noexcept;
   [[nodiscard]] static result<inbox> open(detail::channel_core& core, const message_pool& pool,

@@ -63,7 +63,7 @@ class tcp_bootstrap {
   /// Publishes a value (see `Bootstrap`).
   /// \errors `invalid_input` for a key of more than 64 bytes, or a value of more than 64 KiB;
   /// `not_connected` if the meeting point no longer exists; `timed_out` if it has not accepted the
-  /// data for 30 seconds
+  /// data within 30 seconds
   [[nodiscard]] result<void> put(std::string_view key, std::span<const std::byte> value) noexcept;
   /// Waits for all ranks (see `Bootstrap`).
   /// \errors `timed_out` and `cancelled`, with the first missing rank and the number of missing

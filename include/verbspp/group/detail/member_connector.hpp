@@ -28,7 +28,7 @@ struct connecting_peers {
   std::uint32_t said = 0;  ///< the number of peers that have been processed in this round of calls
   std::chrono::nanoseconds pause{};  ///< the time between the next two rounds
   time_point next{};                 ///< the time of the next round
-  /// The time when each peer was connected at this end, or had failed.
+  /// The time by which every peer was connected at this end or had failed; empty until then.
   std::optional<time_point> ready{};
 
   [[nodiscard]] group_results take_results() noexcept { return {std::move(results), size}; }

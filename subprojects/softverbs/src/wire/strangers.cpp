@@ -68,8 +68,8 @@ void tell_of_stranger(std::uint32_t slot) noexcept {
     std::fprintf(
         stderr,
         "softverbs: a peer of this process can't be reached, probably because it has another "
-        "version of softverbs, another content of the SOFTVERBS_CONFIG file (or none) or, with "
-        "such a file, another SOFTVERBS_LINK_LAYER: use the same for both processes\n");
+        "version or configuration of softverbs: use the same version, the same file in "
+        "SOFTVERBS_CONFIG (or none), and the same SOFTVERBS_LINK_LAYER for both processes\n");
 }
 
 }  // namespace softverbs
