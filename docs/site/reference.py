@@ -10,7 +10,7 @@ import pathlib
 import re
 import subprocess
 
-FLOORS = ["base", "device", "memory", "work", "queue", "qp", "channel", "exchange", "group", "cm", "ranks",
+FLOORS = ["base", "device", "memory", "work", "queue", "qp", "channel", "async", "exchange", "group", "cm", "ranks",
           "calls"]
 # Base classes of public ones; other names of the namespace `detail` are left out.
 ALIASED = {"outcome"}

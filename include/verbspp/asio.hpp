@@ -7,6 +7,6 @@
 /// `VERBSPP_USE_BOOST_ASIO` before it includes this header.
 #pragma once
 
+#include <verbspp/async/asio_channel.hpp>
 #include <verbspp/base/asio_source.hpp>
-#include <verbspp/channel/asio_channel.hpp>
 #include <verbspp/coroutine.hpp>

@@ -4,11 +4,11 @@
 /// inboxes, message pools, leases and scopes.
 #pragma once
 
+#include <verbspp/async/callback.hpp>
 #include <verbspp/channel/async_operations.hpp>
 #include <verbspp/channel/blocking_operations.hpp>
 #include <verbspp/channel/builder.hpp>
 #include <verbspp/channel/call_limit.hpp>
-#include <verbspp/channel/callback.hpp>
 #include <verbspp/channel/channel.hpp>
 #include <verbspp/channel/channel_failure.hpp>
 #include <verbspp/channel/channel_hub.hpp>

@@ -5,10 +5,10 @@
 /// that programs without coroutines do not need `<coroutine>`.
 #pragma once
 
+#include <verbspp/async/async_scope.hpp>
+#include <verbspp/async/detail/awaited_lease.hpp>
+#include <verbspp/async/detail/awaited_message.hpp>
+#include <verbspp/async/detail/awaited_revocation.hpp>
+#include <verbspp/async/detail/awaited_work.hpp>
 #include <verbspp/base/event_loop.hpp>
 #include <verbspp/channel.hpp>
-#include <verbspp/channel/async_scope.hpp>
-#include <verbspp/channel/detail/awaited_lease.hpp>
-#include <verbspp/channel/detail/awaited_message.hpp>
-#include <verbspp/channel/detail/awaited_revocation.hpp>
-#include <verbspp/channel/detail/awaited_work.hpp>

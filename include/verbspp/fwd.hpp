@@ -219,7 +219,7 @@ class message;
 class message_pool;
 class prepared_channel;
 class scope_error;
-class scoped_pending;
+using scoped_pending = kept_pending;
 struct stream_options;
 class wait_mode;
 template <std::size_t Requests, class List>

@@ -13,6 +13,6 @@
 /// `<stdexec/execution.hpp>`, and the senders and the scheduler satisfy its concepts.
 #pragma once
 
-#include <verbspp/channel/hub_scheduler.hpp>
-#include <verbspp/channel/sender.hpp>
+#include <verbspp/async/hub_scheduler.hpp>
+#include <verbspp/async/sender.hpp>
 #include <verbspp/coroutine.hpp>

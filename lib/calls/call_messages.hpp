@@ -9,7 +9,6 @@
 #include <verbspp/base/result.hpp>
 #include <verbspp/calls/method.hpp>
 #include <verbspp/channel/channel.hpp>
-#include <verbspp/channel/detail/channel_access.hpp>
 #include <verbspp/channel/message.hpp>
 
 #include <array>

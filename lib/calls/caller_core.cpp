@@ -4,7 +4,6 @@
 #include <verbspp/base/detail/words.hpp>
 #include <verbspp/calls/caller.hpp>
 #include <verbspp/calls/detail/caller_core.hpp>
-#include <verbspp/channel/detail/channel_access.hpp>
 
 #include <algorithm>
 #include <bit>
@@ -79,7 +78,7 @@ result<reference<caller_core>> caller_core::open(prepared_channel& link,
   VERBSPP_TRYV(check_message_size(opening, options.message_size));
   if (options.lanes == 0 || options.lanes >= no_lane)
     return error::out_of_range(opening, "lanes", options.lanes, "use 1 to 65534");
-  channel_core& core = channel_access::core_of(link);
+  channel_core& core = link.core();
   if (core.state() == channel_state::empty) return channel_core::refusal_of_empty(opening);
   if (core.connection().type() != transport::rc)
     return error(error_kind::not_supported, opening,
@@ -119,7 +118,7 @@ wait_limit caller_core::begin_limit(call_limit limit) const noexcept {
 
 result<void> caller_core::start(channel&& link, std::span<const method_description* const> of,
                                 call_limit limit) noexcept {
-  if (&channel_access::core_of(link) != &core_)
+  if (&link.core() != &core_)
     return error(error_kind::invalid_input, starting,
                  "this is not the channel for which the caller was opened: pass that one");
   VERBSPP_TRYV(make_counters(of));
@@ -357,7 +356,7 @@ bool caller_core::copy(calling_lane& lane, const loan& lent) noexcept {
 
 result<void> caller_core::grant(calling_lane& lane, const loan& lent) noexcept {
   lease_request asked = lent.what;
-  channel_core& core = channel_access::core_of(lane.link);
+  channel_core& core = lane.link.core();
   const auto try_once = [&](kept_memory kept) noexcept {
     return lease_owner::grant(core, asked, true, call_limit::of_channel(), kept);
   };

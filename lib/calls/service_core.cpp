@@ -3,7 +3,6 @@
 #include <verbspp/base/detail/words.hpp>
 #include <verbspp/calls/detail/service_core.hpp>
 #include <verbspp/calls/service.hpp>
-#include <verbspp/channel/detail/channel_access.hpp>
 
 #include <algorithm>
 #include <array>
@@ -290,7 +289,7 @@ service_core::service_core(message_pool pool, hub_clients<client_entry> clients,
 }
 
 result<channel_id> service_core::add(channel&& link) noexcept {
-  const channel_core& core = channel_access::core_of(link);
+  const channel_core& core = link.core();
   if (core.connection().type() != transport::rc)
     return error(error_kind::not_supported, adding,
                  "calls need a reliable transport: build the channel with transport::rc");
@@ -378,7 +377,7 @@ void service_core::serve(turn client) {
   bool is_valid = true;
   {
     calling->begin_turn();
-    channel_core& core = channel_access::core_of(client.link());
+    channel_core& core = client.link().core();
     const answering until_end{*calling.get(), core, *this};
     while (auto arrived = client.next()) {
       is_valid = take(calling, client.link(), core, std::move(*arrived));
@@ -453,8 +452,7 @@ void service_core::connect_lane(open_call& call, calling_client& client, channel
   const auto connect = [&]() noexcept -> result<endpoint> {
     VERBSPP_TRY(theirs,
                 endpoint::decode(request.subspan(lane_request_size - endpoint::encoded_size)));
-    VERBSPP_TRY(prepared,
-                prepare_lane(channel_access::core_of(link), options_.waiting, access::local_write));
+    VERBSPP_TRY(prepared, prepare_lane(link.core(), options_.waiting, access::local_write));
     VERBSPP_TRY(connected, std::move(prepared).handshake(theirs));
     const endpoint own = connected.endpoint();
     lane = reference<serving_lane>(new (std::nothrow) serving_lane(std::move(connected)));

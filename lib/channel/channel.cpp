@@ -21,10 +21,6 @@ queue_pair_capacities core_owner::capacities() const noexcept {
 
 ibv_qp* core_owner::native_handle() const noexcept { return core().connection().native(); }
 
-void core_owner::hold_arrivals() const noexcept { core().hold_arrivals(); }
-
-void core_owner::release_arrivals() const noexcept { core().release_arrivals(); }
-
 void core_owner::stop() const noexcept {
   if (!is_empty()) core().connection().stop();
 }

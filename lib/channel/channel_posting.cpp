@@ -87,10 +87,12 @@ result<void> channel_core::open_shared_inbox(inbox_state& inbox) noexcept {
 
 bool channel_core::take_shared_messages() noexcept {
   if (shared_inbox_ == nullptr || !member_->hub) return false;
-  const auto moved = member_->hub->take_messages(*member_.get(), shared_inbox_->arrived);
-  shared_inbox_->messages += moved.count;
-  inbox_messages_ += moved.count;
-  return moved.is_short;
+  bool is_short = false;
+  const std::uint32_t count =
+      member_->hub->take_messages(*member_.get(), shared_inbox_->arrived, is_short);
+  shared_inbox_->messages += count;
+  inbox_messages_ += count;
+  return is_short;
 }
 
 void channel_core::hide(receive_slot& slot, const native_elements& elements) noexcept {

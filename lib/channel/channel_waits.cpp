@@ -38,7 +38,7 @@ std::optional<error> channel_core::wait_until(Done done, call_limit limit) noexc
   const auto look = [&] {
     while (collect() && !done()) {
     }
-    return done() || connection_.failure() ? sight::enough : sight::nothing;
+    return done() || connection_.failure() ? condition::state::met : condition::state::unmet;
   };
   const auto ended = connection_.wait(look, until);
   if (!ended.has_value()) {
@@ -129,7 +129,7 @@ result<wait_end> channel_core::wait_for_news(const wait_limit& limit,
   const auto look = [&] {
     while (collect()) {
     }
-    return has_news(known_before) ? sight::enough : sight::nothing;
+    return has_news(known_before) ? condition::state::met : condition::state::unmet;
   };
   VERBSPP_TRY(end, connection_.wait(look, limit, {.number = file_descriptor}, signal));
   known_ = completed();

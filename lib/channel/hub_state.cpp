@@ -179,15 +179,15 @@ void hub_state::drop_inbox(const hub_member& member) noexcept {
   wake_waiting();
 }
 
-hub_state::moved_messages hub_state::take_messages(const hub_member& member,
-                                                   message_list& into) noexcept {
+std::uint32_t hub_state::take_messages(const hub_member& member, message_list& into,
+                                       bool& is_short) noexcept {
   const brief_guard guard(lock_);
   hub_row& row = rows_.of(member);
-  moved_messages moved;
-  for (pool_places& places = receives_.places(); !row.messages.is_empty(); ++moved.count)
+  std::uint32_t count = 0;
+  for (pool_places& places = receives_.places(); !row.messages.is_empty(); ++count)
     into.append(places, row.messages.take_first(places));
-  moved.is_short = receives_.is_due();
-  return moved;
+  is_short = receives_.is_due();
+  return count;
 }
 
 result<void> hub_state::keep(owned<hub_table> table) noexcept {

@@ -84,12 +84,10 @@ class [[gnu::visibility("hidden")]] hub_state {
   [[nodiscard]] bool open_inbox(const hub_member& member) noexcept;
   /// From now on, returns the channel's messages to callers of `poll` and `wait` again.
   void drop_inbox(const hub_member& member) noexcept;
-  struct moved_messages {
-    std::uint32_t count = 0;
-    bool is_short = false;  ///< the pool had too few places for the shared receives
-  };
-  /// Moves the messages of the channel to its inbox.
-  [[nodiscard]] moved_messages take_messages(const hub_member& member, message_list& into) noexcept;
+  /// Moves the messages of the channel to its inbox. \returns their number
+  /// \param is_short set to true if the pool has too few places for the shared receives
+  [[nodiscard]] std::uint32_t take_messages(const hub_member& member, message_list& into,
+                                            bool& is_short) noexcept;
 
   /// Makes the hub report the channel at this time, unless the channel has an earlier alarm. If no
   /// timer can be created, the channel is not reported.
@@ -174,6 +172,8 @@ class [[gnu::visibility("hidden")]] hub_state {
   [[nodiscard]] found look_for_news(channel_core*& next, cause& failed) noexcept;
   template <class Find>
   [[nodiscard]] result<found> wait_until(Find find, const wait_limit& limit) noexcept;
+  template <class Find>
+  [[nodiscard]] result<found> wait_counted(Find find, const wait_limit& limit) noexcept;
   /// Returns the arrivals that `find` has found. If it has found none, returns the failure of
   /// `find`, or a failure of the device that no poll has returned yet.
   template <class Find>

@@ -24,20 +24,6 @@ std::uint64_t tag_of(channel_id id) noexcept {
   return std::uint64_t{id.generation} << 32 | id.index;
 }
 
-/// Counts a waiting thread while this object exists.
-class waiting_thread {
- public:
-  explicit waiting_thread(std::uint32_t& threads) noexcept : threads_(threads) {
-    __atomic_fetch_add(&threads_, 1U, __ATOMIC_SEQ_CST);
-  }
-  waiting_thread(const waiting_thread&) = delete;
-  waiting_thread& operator=(const waiting_thread&) = delete;
-  ~waiting_thread() { __atomic_fetch_sub(&threads_, 1U, __ATOMIC_SEQ_CST); }
-
- private:
-  std::uint32_t& threads_;
-};
-
 }  // namespace
 
 void hub_state::watch(hub_member& member, const watched_descriptor& before,
@@ -119,15 +105,22 @@ result<hub_turn> hub_state::wait_for_turn(call_limit limit) noexcept {
 /// after its wait.
 template <class Find>
 result<hub_state::found> hub_state::wait_until(Find find, const wait_limit& limit) noexcept {
+  __atomic_fetch_add(&waiting_threads_, 1U, __ATOMIC_SEQ_CST);
+  const result<found> seen = wait_counted(find, limit);
+  __atomic_fetch_sub(&waiting_threads_, 1U, __ATOMIC_SEQ_CST);
+  return seen;
+}
+
+template <class Find>
+result<hub_state::found> hub_state::wait_counted(Find find, const wait_limit& limit) noexcept {
   found seen;
   cause failed;
   const auto look = [&] {
     seen = find(failed);
-    if (seen.count != 0 || failed || seen.has_more) return sight::enough;
+    if (seen.count != 0 || failed || seen.has_more) return condition::state::met;
     // No thread is woken when a place returns to the pool, so the sleep has to be short.
-    return seen.is_short ? sight::nothing_yet : sight::nothing;
+    return seen.is_short ? condition::state::unmet_so_far : condition::state::unmet;
   };
-  const waiting_thread counted(waiting_threads_);
   for (;;) {
     const bool has_events = waiting_.sleeps() || __atomic_load_n(&is_watching_, __ATOMIC_RELAXED);
     const int descriptor = has_events ? events_.descriptor() : -1;
@@ -213,16 +206,12 @@ result<bool> hub_state::request_notification() noexcept {
   const brief_guard guard(lock_);
   take_all_completions();
   receives_.refill();
-  if (has_more() || has_new_failure()) return true;
-  cause failed;
-  static_cast<void>(found_none(failed));
-  return failed.has_value();
+  return has_more() || has_new_failure() || lost_ != 0 || receives_.failure().has_value();
 }
 
 wait_limit::time_point hub_state::deadline() noexcept {
   const brief_guard guard(lock_);
-  cause ignored;
-  if (!found_none(ignored).is_short) return (wait_limit::time_point::max)();
+  if (!receives_.is_due()) return (wait_limit::time_point::max)();
   return std::chrono::steady_clock::now() + longest_nap;
 }
 

@@ -73,8 +73,7 @@ result<inbox> inbox::open(detail::channel_core& core, const message_pool& pool,
     return error::above_limit(detail::opening_inbox, "depth", options.depth, capacity,
                               "build the channel with a larger max_receive_work_requests");
   const std::uint32_t depth = options.depth != 0 ? options.depth : capacity;
-  const std::uint32_t refill = std::clamp(
-      options.refill, 1U, std::min(detail::receive_batch::largest, std::max(depth / 2, 1U)));
+  const std::uint32_t refill = detail::receive_batch::size_for(depth, options.refill);
   detail::owned<detail::inbox_state> state(
       new (std::nothrow) detail::inbox_state{.core = core,
                                              .pool = pool,
@@ -204,15 +203,16 @@ result<message> inbox::wait_longer(call_limit limit) noexcept {
   std::optional<result<message>> refused;
   const auto look = [&] {
     place = take(mine);
-    if (place != nothing) return detail::sight::enough;
+    if (place != nothing) return detail::condition::state::met;
     // Errors are found by posting receives. If the channel breaks, its receives are flushed, so
     // others are due to be posted.
     if (!mine.is_due() && !mine.is_shared) [[likely]]
-      return detail::sight::nothing;
+      return detail::condition::state::unmet;
     refused = mine.is_shared ? refusal(mine) : next(mine);
-    if (refused) return detail::sight::enough;
+    if (refused) return detail::condition::state::met;
     // Returning a place to the pool wakes no thread, so the sleep has to be short.
-    return mine.is_due() || mine.is_short ? detail::sight::nothing_yet : detail::sight::nothing;
+    return mine.is_due() || mine.is_short ? detail::condition::state::unmet_so_far
+                                          : detail::condition::state::unmet;
   };
   VERBSPP_TRY(end, mine.core.wait_for_message(look, until));
   if (place != nothing) return message_in(mine, place);

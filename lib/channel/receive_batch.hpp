@@ -8,6 +8,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <new>
 #include <utility>
@@ -20,7 +21,12 @@ namespace verbspp::detail {
 /// when they are allocated; filling a batch writes only their addresses and `wr_id`s.
 class receive_batch {
  public:
-  static constexpr std::uint32_t largest = 64;
+  /// The number of receives of each batch for a queue that has `depth` receives, of which the
+  /// program wants `wanted` in a batch.
+  [[nodiscard]] static std::uint32_t size_for(std::uint32_t depth, std::uint32_t wanted) noexcept {
+    constexpr std::uint32_t largest = 64;
+    return std::clamp(wanted, 1U, std::min(largest, std::max(depth / 2, 1U)));
+  }
 
   receive_batch() noexcept = default;
   receive_batch(const receive_batch&) = delete;

@@ -31,7 +31,7 @@ result<void> shared_receives::open(const protection_domain& domain, const messag
                                    std::uint32_t depth, std::uint32_t refill) noexcept {
   VERBSPP_TRY(wanted, work_request_count::from(depth));
   VERBSPP_TRY(made, shared_receive_queue::create(domain, wanted));
-  refill_ = std::clamp(refill, 1U, std::min(receive_batch::largest, std::max(depth / 2, 1U)));
+  refill_ = receive_batch::size_for(depth, refill);
   is_posted_ = owned<bool[]>(new (std::nothrow) bool[pool.size()]());
   if (!is_posted_ || !batch_.allocate(*pool.places(), refill_))
     return error::from_errno(ENOMEM, "channel_hub::create");

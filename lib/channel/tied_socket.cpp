@@ -29,46 +29,42 @@ namespace {
 
 constexpr const char* tying = "tie a channel to its socket";
 
-/// A hash table of the sockets that have duplicates, by inode number.
-class tied_sockets {
- public:
-  [[nodiscard]] result<tied_channels*> add(int descriptor) noexcept {
-    struct stat seen{};
-    if (::fstat(descriptor, &seen) != 0) return error::from_errno(errno, tying);
-    const std::lock_guard guard(lock_);
-    tied_channels** at = &list_of(seen.st_ino);
-    while (*at != nullptr && ((*at)->device != seen.st_dev || (*at)->number != seen.st_ino))
-      at = &(*at)->next;
-    if (*at == nullptr)
-      *at = new (std::nothrow) tied_channels{.device = seen.st_dev, .number = seen.st_ino};
-    if (*at == nullptr) return error::from_errno(ENOMEM, tying);
-    ++(*at)->count;
-    return *at;
-  }
-  void remove(tied_channels* of) noexcept {
-    const std::lock_guard guard(lock_);
-    if (--of->count != 0) return;
-    tied_channels** at = &list_of(of->number);
-    while (*at != of) at = &(*at)->next;
-    *at = of->next;
-    delete of;
-  }
-  [[nodiscard]] bool is_last(const tied_channels& of) noexcept {
-    const std::lock_guard guard(lock_);
-    return of.count == 1;
-  }
+// A hash table of the sockets that have duplicates, by inode number. It is usable until the process
+// exits, since static channels may be destroyed late.
+constinit std::mutex table_lock{};
+constinit std::array<tied_channels*, 1024> table{};
 
- private:
-  [[nodiscard]] tied_channels*& list_of(ino_t number) noexcept {
-    return lists_[number % lists_.size()];
-  }
+[[nodiscard]] tied_channels*& list_of(ino_t number) noexcept {
+  return table[number % table.size()];
+}
 
-  std::mutex lock_{};
-  std::array<tied_channels*, 1024> lists_{};
-};
+[[nodiscard]] result<tied_channels*> add_to_table(int descriptor) noexcept {
+  struct stat seen{};
+  if (::fstat(descriptor, &seen) != 0) return error::from_errno(errno, tying);
+  const std::lock_guard guard(table_lock);
+  tied_channels** at = &list_of(seen.st_ino);
+  while (*at != nullptr && ((*at)->device != seen.st_dev || (*at)->number != seen.st_ino))
+    at = &(*at)->next;
+  if (*at == nullptr)
+    *at = new (std::nothrow) tied_channels{.device = seen.st_dev, .number = seen.st_ino};
+  if (*at == nullptr) return error::from_errno(ENOMEM, tying);
+  ++(*at)->count;
+  return *at;
+}
 
-// This table is usable until the process exits, since static channels may be destroyed late.
-constinit tied_sockets all_sockets{};
+void remove_from_table(tied_channels* of) noexcept {
+  const std::lock_guard guard(table_lock);
+  if (--of->count != 0) return;
+  tied_channels** at = &list_of(of->number);
+  while (*at != of) at = &(*at)->next;
+  *at = of->next;
+  delete of;
+}
+
+[[nodiscard]] bool is_last(const tied_channels& of) noexcept {
+  const std::lock_guard guard(table_lock);
+  return of.count == 1;
+}
 
 }  // namespace
 
@@ -88,7 +84,7 @@ result<tied_socket> tied_socket::duplicate_of(int descriptor) noexcept {
   tied_socket made;
   made.descriptor_ = ::fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
   if (!made.is_open()) return error::from_errno(errno, tying);
-  VERBSPP_TRY(channels, all_sockets.add(made.descriptor_));
+  VERBSPP_TRY(channels, add_to_table(made.descriptor_));
   made.channels_ = channels;
   return made;
 }
@@ -96,7 +92,7 @@ result<tied_socket> tied_socket::duplicate_of(int descriptor) noexcept {
 void tied_socket::tell_end() const noexcept {
   // A child process that has inherited the socket must not end the connection of its parent.
   if (!is_open() || is_child_of_device_process()) return;
-  if (all_sockets.is_last(*channels_)) ::shutdown(descriptor_, SHUT_WR);
+  if (is_last(*channels_)) ::shutdown(descriptor_, SHUT_WR);
 }
 
 void tied_socket::drop() noexcept {
@@ -104,7 +100,7 @@ void tied_socket::drop() noexcept {
   ::close(std::exchange(descriptor_, -1));
   tied_channels* const of = std::exchange(channels_, nullptr);
   // In a child process, the lock may be held by a thread that exists only in the parent.
-  if (of != nullptr && !is_child_of_device_process()) all_sockets.remove(of);
+  if (of != nullptr && !is_child_of_device_process()) remove_from_table(of);
 }
 
 }  // namespace verbspp::detail

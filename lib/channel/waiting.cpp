@@ -49,9 +49,9 @@ result<std::optional<wait_end>> sleep(const wait_terms& terms, looking look) noe
   VERBSPP_TRY(events, queue.stay_wakeable());
   // Completions that arrived before `stay_wakeable` was called wake no thread, so this looks once
   // more.
-  const sight seen = look();
-  if (seen == sight::enough) return std::optional(wait_end::completions);
-  const bool is_nap = seen == sight::nothing_yet;
+  const condition::state seen = look();
+  if (seen == condition::state::met) return std::optional(wait_end::completions);
+  const bool is_nap = seen == condition::state::unmet_so_far;
   VERBSPP_TRY(end, queue.sleep(events, is_nap ? wait_limit(longest_nap) : terms.until,
                                {.descriptor = terms.descriptor,
                                 .another = terms.another,
@@ -67,7 +67,7 @@ result<std::optional<wait_end>> sleep(const wait_terms& terms, looking look) noe
 wait_end look_on(const wait_terms& terms, looking look) noexcept {
   const wait_limit soon = time_of_completions;
   for (;;) {
-    if (look() == sight::enough) return wait_end::completions;
+    if (look() == condition::state::met) return wait_end::completions;
     if (soon.has_passed() || terms.until.has_passed()) return wait_end::file_descriptor;
     sched_yield();
   }
@@ -88,7 +88,7 @@ result<wait_end> wait_looking(const wait_terms& terms, looking look) noexcept {
     std::optional<wait_end> ended;
     bool sleeps = sleeps_at_once && round == 0;
     if (!sleeps) {
-      if (look() == sight::enough) return wait_end::completions;
+      if (look() == condition::state::met) return wait_end::completions;
       if (round % rounds_between_checks != 0) continue;
       VERBSPP_TRY(seen, check(terms));
       ended = seen;
@@ -106,7 +106,7 @@ result<wait_end> wait_looking(const wait_terms& terms, looking look) noexcept {
           has_ended(terms.descriptor))
         return look_on(terms, look);
       // Completions that arrived just before this event still count.
-      return look() == sight::enough ? wait_end::completions : *ended;
+      return look() == condition::state::met ? wait_end::completions : *ended;
     }
     if (sleeps) {
       // If there are still not enough completions, the next round begins with the checks, so the

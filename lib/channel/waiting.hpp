@@ -4,6 +4,7 @@
 #include <verbspp/base/error.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/base/wait_limit.hpp>
+#include <verbspp/channel/detail/continuations.hpp>
 #include <verbspp/channel/waiting.hpp>
 #include <verbspp/device/detail/async_listener.hpp>
 #include <verbspp/queue/completion_queue.hpp>
@@ -18,31 +19,22 @@ namespace verbspp::detail {
 /// The name of the operation in the error messages of waits.
 inline constexpr const char* waiting_on_channel = "wait on a channel";
 
-/// The result of looking for the awaited completions.
-enum class sight : std::uint8_t {
-  enough,   ///< the wait is over
-  nothing,  ///< the wait continues; each event that can end it wakes the thread
-  /// The wait continues. It may also be ended by an event that wakes no thread, such as the return
-  /// of a place to a pool, so a sleep has to be short.
-  nothing_yet,
-};
-
 /// A reference to the function with which a wait looks for its completions. The function processes
 /// the available completions, and returns whether the wait is over. It is not called again after it
-/// has returned `enough`.
+/// has returned `met`. If it has returned `unmet_so_far`, a sleep is short.
 class looking {
  public:
   template <class Look>
   looking(const Look& look) noexcept
-      : what_(&look), call_([](const void* what) noexcept -> sight {
+      : what_(&look), call_([](const void* what) noexcept -> condition::state {
           return (*static_cast<const Look*>(what))();
         }) {}
 
-  [[nodiscard]] sight operator()() const noexcept { return call_(what_); }
+  [[nodiscard]] condition::state operator()() const noexcept { return call_(what_); }
 
  private:
   const void* what_;
-  sight (*call_)(const void*) noexcept;
+  condition::state (*call_)(const void*) noexcept;
 };
 
 /// The way in which a thread waits, and the events other than the awaited completions that end the
@@ -68,10 +60,10 @@ inline constexpr std::chrono::milliseconds longest_nap{1};
 /// True if the descriptor would end a wait now. \pre the descriptor is open
 [[nodiscard]] bool has_ended(const watched_descriptor& watched) noexcept;
 
-/// Waits until `look` returns `enough`, or another event ends the wait. No event that arrives
+/// Waits until `look` returns `met`, or another event ends the wait. No event that arrives
 /// between a call of `look` and a sleep is lost. The limit, the descriptors and the listener's
 /// events end the wait in every mode.
-/// \returns the event that ended the wait: `completions` if `look` has returned `enough`
+/// \returns the event that ended the wait: `completions` if `look` has returned `met`
 /// \errors `invalid_input` if a file descriptor is not open; `driver` if the device no longer
 /// exists; `resource_exhausted` if no file descriptor is left
 [[nodiscard]] result<wait_end> wait_looking(const wait_terms& terms, looking look) noexcept;

@@ -235,9 +235,8 @@ std::chrono::nanoseconds group::usual_limit() const noexcept {
   const channel* const first =
       std::find_if(static_cast<const channel*>(channels_.get()), end,
                    [](const channel& each) { return each.state() != channel_state::empty; });
-  return first != end
-             ? detail::channel_access::core_of(*first).connection().settings().default_limit
-             : detail::channel_core::empty().connection().settings().default_limit;
+  return first != end ? first->core().connection().settings().default_limit
+                      : detail::channel_core::empty().connection().settings().default_limit;
 }
 
 error group::no_memory(const char* operation) noexcept {

@@ -2,7 +2,6 @@
 #include "ranks/blame.hpp"
 
 #include "ranks/step.hpp"
-#include <verbspp/channel/detail/channel_access.hpp>
 #include <verbspp/channel/detail/channel_core.hpp>
 #include <verbspp/work/work_completion.hpp>
 
@@ -141,7 +140,7 @@ void signals::blame::ask() noexcept {
     if (!into.has_value() || !from.has_value()) continue;
     // If the read is queued behind other requests, a late answer does not prove that the other
     // rank's device has failed.
-    channel_core& core = channel_access::core_of(peers_[rank]);
+    channel_core& core = peers_[rank].core();
     if (peers_[rank].is_connected()) core.collect();
     of_.other(rank).is_behind_work = core.sends().outstanding() != 0;
     kept_pending& asked = of_.unwaited_.get()[i];

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ranks/barrier_run.hpp"
 #include <verbspp/base/detail/words.hpp>
-#include <verbspp/channel/detail/channel_access.hpp>
 #include <verbspp/channel/detail/channel_core.hpp>
 #include <verbspp/channel/pending.hpp>
 #include <verbspp/memory/detail/memory_keeper.hpp>
@@ -142,7 +141,7 @@ void signals::barrier_run::abort() noexcept {
 }
 
 signals::ends signals::ends_of(const channel& of) noexcept {
-  const channel_core& core = channel_access::core_of(of);
+  const channel_core& core = of.core();
   return {core.connection().local().owner, core.connection().peer_owner()};
 }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ranks/step.hpp"
 
-#include <verbspp/channel/detail/channel_access.hpp>
 #include <verbspp/channel/detail/channel_core.hpp>
 
 #include <algorithm>
@@ -78,7 +77,7 @@ void signals::step::look_for_lost(std::uint32_t for_rank) noexcept {
   looks_->next = now + time_between_looks;
   heed_news(now);
   channel& with = peers_[for_rank];
-  channel_core& core = channel_access::core_of(with);
+  channel_core& core = with.core();
   // Polling the channel would also call the program's continuations, which may destroy a session.
   if (with.is_connected()) core.collect();
   if (const auto state = peers_.state_of(for_rank); !state.has_value())
@@ -150,7 +149,7 @@ void signals::step::heed(std::uint32_t from, const farewell& why) noexcept {
 bool signals::step::may_post(std::uint32_t to, bool checks) noexcept {
   if (has_failed()) return true;
   const channel& with = peers_[to];
-  channel_core& core = channel_access::core_of(with);
+  channel_core& core = with.core();
   // If the channel no longer accepts requests, posting one returns the cause.
   const auto takes = [&]() noexcept { return core.sends().has_room() || !with.is_connected(); };
   return is_over(
@@ -167,7 +166,7 @@ void signals::step::post_write(std::uint32_t to, std::size_t from, std::size_t s
   const auto posted = [&]() -> result<void> {
     VERBSPP_TRY(place, theirs->slice(into, size));
     std::optional<channel_scope>& scope = scopes_.get()[to];
-    if (!scope) scope.emplace(channel_access::core_of(peers_[to]), &whole_);
+    if (!scope) scope.emplace(peers_[to].core(), &whole_);
     if (size <= largest_value && size <= peers_[to].capacities().max_inline_data) {
       std::array<std::byte, largest_value> bytes;
       take_bytes(bytes.data(), of_.data() + from, size);

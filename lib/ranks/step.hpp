@@ -10,7 +10,6 @@
 #include <verbspp/base/error.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/base/wait_limit.hpp>
-#include <verbspp/channel/detail/channel_access.hpp>
 #include <verbspp/channel/detail/channel_core.hpp>
 #include <verbspp/channel/pending.hpp>
 #include <verbspp/channel/scope.hpp>
@@ -43,11 +42,15 @@ inline constexpr auto time_between_polls = std::chrono::microseconds(50);
 /// if the request could not be posted, for instance because the queue is full
 template <class Operation>
 [[nodiscard]] kept_pending post_unwaited(const channel& with, const Operation& operation,
-                                         const kept_memory& memory) noexcept {
-  channel_core& core = channel_access::core_of(with);
+                                         kept_memory memory) noexcept {
+  channel_core& core = with.core();
   request made;
-  const auto posted = core.post(operation, made, {}, memory);
-  return posted.has_value() ? kept_pending(&core, made) : kept_pending();
+  if (core.post(operation, made).has_value()) {
+    core.keep(made, memory);
+    return kept_pending(&core, made);
+  }
+  memory.let_go();
+  return kept_pending();
 }
 
 inline constexpr const char* collective_step = "collective step of a world";

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "channels.hpp"
-#include <verbspp/channel/detail/channel_access.hpp>
 
 #include <algorithm>
 #include <array>
@@ -388,7 +387,7 @@ TEST_CASE("repeatedly renewing a channel with an inbox keeps no earlier connecti
   const auto pool = must(message_pool::create(bed.domain, 8, 64));
   channel_pair ends = connect_channels(bed);
   inbox messages = must(inbox::open(ends.left, pool, {.depth = 4}));
-  const detail::channel_core& core = detail::channel_access::core_of(ends.left);
+  const detail::channel_core& core = ends.left.core();
   buffer<> from(bed.domain, 64);
   for (int i = 0; i < 8; ++i) {
     must(ends.left.renew());

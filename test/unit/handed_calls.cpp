@@ -2,8 +2,8 @@
 // Calls that threads hand over to another thread, and objects that are resumed like coroutines.
 
 #include "../catch.hpp"
+#include <verbspp/async/detail/resumable.hpp>
 #include <verbspp/channel/detail/handed_calls.hpp>
-#include <verbspp/channel/detail/resumable.hpp>
 
 #include <atomic>
 #include <functional>

@@ -101,17 +101,20 @@ class blocking_operations {
   ~blocking_operations() = default;
 
  private:
+  /// \param kept a use of the memory, which ends with the request
   template <class Operation>
   [[nodiscard]] VERBSPP_DATA_PATH transport_result<completed_work> run(
       const Operation& operation, call_limit limit, detail::kept_memory kept = {}) noexcept {
     detail::channel_core& core = static_cast<Poster&>(*this).core();
-    if (limit.has_passed()) [[unlikely]]
-      return detail::channel_core::refused(core.ended_before(limit.begin({})), kept);
     detail::request made;
     const result<void> posted =
-        core.post(operation, made, {.waits_for_room = true, .limit = limit}, kept);
-    if (!posted.has_value()) [[unlikely]]
+        limit.has_passed() ? core.ended_before(limit.begin({}))
+                           : core.post(operation, made, {.waits_for_room = true, .limit = limit});
+    if (!posted.has_value()) [[unlikely]] {
+      kept.let_go();
       return posted.assume_error();
+    }
+    if (kept.keeper != nullptr) core.keep(made, kept);
     return core.wait_without_handle(made, limit);
   }
   template <class Memory, class Operation>

@@ -30,13 +30,9 @@
 
 namespace verbspp {
 
-class inbox;
 class prepared_channel;
 
 namespace detail {
-
-struct channel_access;
-struct hub_turn;
 
 /// The owner of a channel's state (its `channel_core`), before or after the first handshake; may be
 /// empty.
@@ -54,11 +50,6 @@ class core_owner {
   /// channel was closed or broke.
   [[nodiscard]] ibv_qp* native_handle() const noexcept;
 
-  /// Used by the library only: makes the hub hold back the channel's arrivals until
-  /// `release_arrivals` is called or, if the hub has a table of clients, until the channel is added
-  /// to it. A no-op without a hub.
-  void hold_arrivals() const noexcept;
-  void release_arrivals() const noexcept;
   /// Moves the queue pair to ERR, and returns at once. The outstanding requests will be flushed, as
   /// will those that are posted later, and a flushed request breaks the channel. A program that
   /// destroys many channels of a hub with a pool should stop all of them first: the destruction of
@@ -68,6 +59,11 @@ class core_owner {
   /// Used by the library only: watches the socket over which the endpoints were exchanged, and
   /// notifies the peer over it when the channel ends.
   void tie(tied_socket&& socket) noexcept;
+  /// Used by the library only: returns the channel's core. For an empty owner, this is a core that
+  /// refuses all operations.
+  [[nodiscard]] VERBSPP_DATA_PATH channel_core& core() const noexcept {
+    return core_ != nullptr ? *core_ : channel_core::empty();
+  }
 
   friend std::ostream& operator<<(std::ostream& out, const core_owner& owner) {
     owner.print(out);
@@ -91,10 +87,6 @@ class core_owner {
   ~core_owner() { abandon(); }
 
   [[nodiscard]] bool is_empty() const noexcept { return core_ == nullptr; }
-  /// Returns the channel's core. For an empty owner, this is a core that refuses all operations.
-  [[nodiscard]] VERBSPP_DATA_PATH channel_core& core() const noexcept {
-    return core_ != nullptr ? *core_ : channel_core::empty();
-  }
   [[nodiscard]] VERBSPP_DATA_PATH static posting_terms terms() noexcept { return {}; }
 
  private:
@@ -147,6 +139,7 @@ class channel : public detail::core_owner,
   explicit channel(prepared_channel&& prepared) noexcept;
   /// Used by the library only.
   explicit channel(detail::channel_core* core) noexcept : core_owner(core) {}
+  using core_owner::core;
 
   /// Calls `function` with a `channel_scope&`, and returns when all requests that were posted
   /// through the scope have finished, even if the function returns an error or throws. The limit
@@ -276,16 +269,7 @@ class channel : public detail::core_owner,
   [[nodiscard]] ibv_cq* native_completion_queue() const noexcept;
 
  private:
-  friend class async_scope;
-  friend class async_stream;
-  friend class inbox;
-  friend detail::channel_access;
-  friend detail::hub_turn;
   friend posting_operations<channel>;
-  friend blocking_operations<channel>;
-  friend async_operations<channel>;
-  friend lease_operations<channel>;
-  using core_owner::core;
 };
 
 /// A channel before its first handshake. It has an endpoint for the peer, and accepts receive
@@ -313,8 +297,6 @@ class prepared_channel : public detail::core_owner,
 
  private:
   friend channel;
-  friend class inbox;
-  friend detail::channel_access;
   friend posting_operations<prepared_channel, queue_pair_state::init>;
 };
 

@@ -164,22 +164,6 @@ class [[nodiscard]] pending<void> : public detail::pending_request {
   void detach() = delete;  // memory is borrowed: the handle must wait; post owned or shared memory
 };
 
-/// A handle to a request in flight that finishes before its scope ends, as returned by the
-/// functions that post in a scope, unless the handle owns the memory.
-///
-/// Like a `pending`, but it need not be kept: dropping it does not wait, and the scope reports the
-/// request if it fails. After the end of the scope, asking for the result is an error
-/// (`invalid_input`).
-class scoped_pending : public detail::pending_request {
- public:
-  using pending_request::pending_request;
-  /// Awaits the result in a coroutine; include `<verbspp/coroutine.hpp>`. `channel::poll` resumes
-  /// the coroutine. The handle must outlive the wait. Destroying the coroutine ends only the wait.
-  /// \errors as `wait`
-  [[nodiscard]] detail::awaited_result<scoped_pending> async_wait(
-      const wait_limit& limit = detail::default_limit) noexcept;
-};
-
 /// A handle to a request in flight that keeps its memory alive, as returned, outside of scopes, by
 /// the functions that post a shared buffer, or that send or write a message from a pool.
 ///
@@ -189,10 +173,20 @@ class scoped_pending : public detail::pending_request {
 class kept_pending : public detail::pending_request {
  public:
   using pending_request::pending_request;
-  /// As `scoped_pending::async_wait`.
+  /// Awaits the result in a coroutine; include `<verbspp/coroutine.hpp>`. `channel::poll` resumes
+  /// the coroutine. The handle must outlive the wait. Destroying the coroutine ends only the wait.
+  /// \errors as `wait`
   [[nodiscard]] detail::awaited_result<kept_pending> async_wait(
       const wait_limit& limit = detail::default_limit) noexcept;
 };
+
+/// A handle to a request in flight that finishes before its scope ends, as returned by the
+/// functions that post in a scope, unless the handle owns the memory.
+///
+/// Like a `pending`, but it need not be kept: dropping it does not wait, and the scope reports the
+/// request if it fails. After the end of the scope, asking for the result is an error
+/// (`invalid_input`).
+using scoped_pending = kept_pending;
 
 namespace detail {
 
@@ -257,7 +251,7 @@ class [[nodiscard]] pending : public detail::pending_request {
     return finish(limit);
   }
 
-  /// Awaits the result in a coroutine, as `scoped_pending::async_wait` does. Destroying the handle
+  /// Awaits the result in a coroutine, as `kept_pending::async_wait` does. Destroying the handle
   /// waits for the request, even if that happens because the coroutine is destroyed.
   [[nodiscard]] detail::awaited_result<pending> async_wait(
       const wait_limit& limit = detail::default_limit) noexcept;

@@ -109,7 +109,7 @@ class typed_acceptor final : public acceptor_core {
     if (!place) return std::nullopt;
     client_end& done = places_.get()[*place];
     if constexpr (end::is_channel) done.connected->tie(std::move(done.socket));
-    if constexpr (is_channel) done.connected->release_arrivals();
+    if constexpr (is_channel) done.connected->core().release_arrivals();
     std::optional<accepted> taken([&] {
       auto met = end::made(std::move(*done.connected), std::move(*done.theirs));
       if constexpr (keeps)
@@ -140,7 +140,7 @@ class typed_acceptor final : public acceptor_core {
     sent::write(out, offer.mine);
     core.set_mine(end::local(offer.prepared), out.size());
     // Messages from the client that arrive before the program takes the channel are held.
-    if constexpr (is_channel) offer.prepared.hold_arrivals();
+    if constexpr (is_channel) offer.prepared.core().hold_arrivals();
     places_.get()[place].prepared.emplace(std::move(offer.prepared));
     if constexpr (keeps) places_.get()[place].kept.emplace(std::move(offer.kept));
     return success();

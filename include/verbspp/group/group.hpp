@@ -8,7 +8,6 @@
 #include <verbspp/channel/channel.hpp>
 #include <verbspp/channel/channel_hub.hpp>
 #include <verbspp/channel/channel_id.hpp>
-#include <verbspp/channel/detail/channel_access.hpp>
 #include <verbspp/channel/scope.hpp>
 #include <verbspp/group/detail/kept_peers.hpp>
 #include <verbspp/group/detail/member_connector.hpp>
@@ -300,7 +299,7 @@ class group : public group_operations<group> {
     // The program's function may have assigned another group to this one, which may be smaller.
     if (made.peer(place) >= size_) [[unlikely]]
       return made.fail(place, state_of(made.peer(place)).assume_error());
-    detail::channel_core& core = detail::channel_access::core_of(channels_.get()[made.peer(place)]);
+    detail::channel_core& core = channels_.get()[made.peer(place)].core();
     detail::request posted;
     const result<void> done = core.post(operation, posted, terms);
     if (done.has_value())

@@ -7,7 +7,6 @@
 #include <verbspp/base/result.hpp>
 #include <verbspp/base/wait_limit.hpp>
 #include <verbspp/channel/channel.hpp>
-#include <verbspp/channel/detail/channel_access.hpp>
 #include <verbspp/channel/scope.hpp>
 #include <verbspp/group/detail/kept_peers.hpp>
 #include <verbspp/group/group_error.hpp>
@@ -75,7 +74,7 @@ class group_scope : public group_operations<group_scope> {
       // The group may have been moved or assigned to since the scope began.
       if (peer >= *group_size_) [[unlikely]]
         return refusing();
-      opened.emplace(detail::channel_access::core_of(channels_->get()[peer]), &limit_);
+      opened.emplace(channels_->get()[peer].core(), &limit_);
     }
     return *opened;
   }

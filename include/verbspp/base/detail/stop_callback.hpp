@@ -42,18 +42,21 @@ class wake_sleeper {
   stoppable_sleep* asleep_;
 };
 
-/// Names the type whose objects keep a callback registered with a token as long as they exist.
-template <class Token>
-struct callback_of_token {};
-template <class Token>
-  requires requires { typename Token::template callback_type<wake_sleeper>; }
-struct callback_of_token<Token> {
-  using type = typename Token::template callback_type<wake_sleeper>;
+/// Names the type whose objects keep a function registered with a token as long as they exist; void
+/// if the token has no callbacks.
+template <class Token, class Function = wake_sleeper>
+struct callback_of_token {
+  using type = void;
+};
+template <class Token, class Function>
+  requires requires { typename Token::template callback_type<Function>; }
+struct callback_of_token<Token, Function> {
+  using type = typename Token::template callback_type<Function>;
 };
 #ifdef __cpp_lib_jthread
-template <>
-struct callback_of_token<std::stop_token> {
-  using type = std::stop_callback<wake_sleeper>;
+template <class Function>
+struct callback_of_token<std::stop_token, Function> {
+  using type = std::stop_callback<Function>;
 };
 #endif
 
@@ -64,7 +67,6 @@ inline constexpr std::size_t largest_callback = 8 * sizeof(void*);
 /// enough to be stored.
 template <class Token>
 concept TokenWithCallbacks =
-    requires { typename callback_of_token<Token>::type; } &&
     std::is_nothrow_constructible_v<typename callback_of_token<Token>::type, const Token&,
                                     wake_sleeper> &&
     sizeof(typename callback_of_token<Token>::type) <= largest_callback &&

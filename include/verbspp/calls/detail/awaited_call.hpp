@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <verbspp/async/detail/awaited.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/calls/caller.hpp>
 #include <verbspp/calls/detail/caller_core.hpp>
-#include <verbspp/channel/detail/awaited.hpp>
 
 #include <coroutine>
 #include <cstdint>

@@ -91,34 +91,32 @@ class channel_core {
 
   /// Posts one request to the send queue, and fills `posted`, which must have its default value.
   /// `posted` is not part of the result, so that it can stay in registers. The caller then makes a
-  /// handle from `posted`, or waits for the request. If posting fails, `memory` is released.
+  /// handle from `posted`, or waits for the request; `keep` makes the request keep its memory
+  /// alive.
   template <class Operation>
   [[nodiscard]] VERBSPP_DATA_PATH result<void> post(const Operation& operation, request& posted,
-                                                    const posting_terms& terms = {},
-                                                    kept_memory memory = {}) noexcept {
+                                                    const posting_terms& terms = {}) noexcept {
     using traits = operation_traits<Operation>;
     if (!carries(operation)) [[unlikely]]
-      return refused(uncarried(traits::name, traits::carried_by(transport::uc)), memory);
+      return uncarried(traits::name, traits::carried_by(transport::uc));
     if (!sends_.has_room()) [[unlikely]]
       if (const result<void> made =
               make_send_room(traits::name, terms.waits_for_room, limit_of(terms));
           !made.has_value())
-        return refused(made.assume_error(), memory);
+        return made.assume_error();
     const one_thread only(users_);
     const std::uint64_t number = sends_.next();
     const work_tag tag{.id = wr_id_of(traits::completes_as, number), .signaled = terms.is_signaled};
     if constexpr (traits::only_extended) {
       if (const result<void> done = post_extended(operation, tag); !done.has_value()) [[unlikely]]
-        return refused(done.assume_error(), memory);
+        return done;
     } else {
       const result<void> done =
           post_one<transport::rc>(connection_.native(), connection_.capacities(), operation, tag);
       if (!done.has_value()) [[unlikely]]
-        return refused(done.assume_error(), memory);
+        return done.assume_error();
     }
     sends_.advance(1, terms.scope);
-    if (memory.keeper != nullptr) [[unlikely]]
-      sends_.keep(number, memory);
     if constexpr (is_target<Operation>)
       if (guard_.is_active()) [[unlikely]]
         hide(number, traits::elements(operation));
@@ -126,7 +124,7 @@ class channel_core {
     posted.operation = traits::completes_as;
     if constexpr (traits::completes_as == work_operation::rdma_read)
       posted.bytes = static_cast<std::uint32_t>(operation.elements.total_length());
-    posted.keeps = memory.keeper != nullptr || has_no_memory(traits::elements(operation));
+    posted.keeps = has_no_memory(traits::elements(operation));
     note_scope(posted, terms);
     return success();
   }
@@ -134,12 +132,11 @@ class channel_core {
   /// Posts one receive. The parameters have the same meaning as for a request to the send queue.
   [[nodiscard]] VERBSPP_DATA_PATH result<void> post(const receive_operation& operation,
                                                     request& posted,
-                                                    const posting_terms& terms = {},
-                                                    kept_memory memory = {}) noexcept {
+                                                    const posting_terms& terms = {}) noexcept {
     if (!receives_.is_open() || !receives_.has_room()) [[unlikely]]
       if (const result<void> made = make_receive_room(terms.waits_for_room, limit_of(terms));
           !made.has_value())
-        return refused(made.assume_error(), memory);
+        return made.assume_error();
     const one_thread only(users_);
     receive_slot& slot = receives_.next();
     const result<void> done = post_one_receive(
@@ -148,15 +145,13 @@ class channel_core {
           return ibv_post_recv(connection_.native(), list, rejected);
         });
     if (!done.has_value()) [[unlikely]]
-      return refused(done.assume_error(), memory);
+      return done.assume_error();
     receives_.commit(slot, terms.scope, terms.has_handle);
-    if (memory.keeper != nullptr) [[unlikely]]
-      receive_slots::keep(slot, memory);
     if (guard_.is_active()) [[unlikely]]
       hide(slot, native_of(operation.elements));
     posted.slot = &slot;
     posted.operation = work_operation::receive;
-    posted.keeps = memory.keeper != nullptr || has_no_memory(native_of(operation.elements));
+    posted.keeps = has_no_memory(native_of(operation.elements));
     note_scope(posted, terms);
     return success();
   }
@@ -436,9 +431,9 @@ class channel_core {
   /// the limit does not break the connection.
   [[nodiscard]] result<wait_end> wait_for_news(const wait_limit& limit,
                                                int file_descriptor) noexcept;
-  /// Waits until `look` returns `sight::enough`, or another event ends the wait. Reaching the limit
+  /// Waits until `look` returns `met`, or another event ends the wait. Reaching the limit
   /// does not break the connection.
-  /// \returns `limit` if the limit was reached; `completions` if `look` returned `sight::enough`,
+  /// \returns `limit` if the limit was reached; `completions` if `look` returned `met`,
   /// or if the connection broke
   [[nodiscard]] result<wait_end> wait_for_message(const looking& look,
                                                   const wait_limit& limit) noexcept;
@@ -481,11 +476,6 @@ class channel_core {
   [[nodiscard]] static error refusal_of_empty(const char* operation) noexcept;
   /// The error for a call whose limit was reached before it posted anything.
   [[nodiscard]] static error ended_before(const wait_limit& limit) noexcept;
-  [[nodiscard]] VERBSPP_DATA_PATH static error refused(const error& cause,
-                                                       kept_memory& memory) noexcept {
-    memory.let_go();
-    return cause;
-  }
 
  private:
   /// Returns the memory of a failed request. If the memory is lost (`is_lost`), never frees it, and

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <verbspp/async/detail/awaited.hpp>
 #include <verbspp/base/config.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/base/wait_limit.hpp>
 #include <verbspp/channel/continuation.hpp>
-#include <verbspp/channel/detail/awaited.hpp>
 #include <verbspp/channel/detail/channel_core.hpp>
 #include <verbspp/channel/lease.hpp>
 #include <verbspp/memory/access.hpp>

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <verbspp/async/detail/awaited.hpp>
 #include <verbspp/base/config.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/base/wait_limit.hpp>
 #include <verbspp/channel/async_operations.hpp>
 #include <verbspp/channel/call_limit.hpp>
 #include <verbspp/channel/continuation.hpp>
-#include <verbspp/channel/detail/awaited.hpp>
 #include <verbspp/channel/detail/channel_core.hpp>
 #include <verbspp/channel/pending.hpp>
 #include <verbspp/channel/posting_operations.hpp>
@@ -81,7 +81,7 @@ class [[nodiscard]] awaited_work<Operation, void> : awaited {
   awaited_work& operator=(const awaited_work&) = delete;
   /// Does not wait: the request keeps its memory alive, or its scope waits for it.
   VERBSPP_DATA_PATH ~awaited_work() {
-    if (!std::holds_alternative<over>(progress_)) [[unlikely]]
+    if (!std::holds_alternative<std::monostate>(progress_)) [[unlikely]]
       end_early();
   }
 
@@ -103,7 +103,7 @@ class [[nodiscard]] awaited_work<Operation, void> : awaited {
     if (!core_.has_succeeded(one)) [[unlikely]]
       return unusual_result();
     const completed_work done = core_.take_succeeded(one);
-    progress_.template emplace<over>();
+    progress_.template emplace<std::monostate>();
     return done;
   }
 
@@ -121,8 +121,6 @@ class [[nodiscard]] awaited_work<Operation, void> : awaited {
     scope_state* scope;
     kept_memory memory;
   };
-  /// The result was taken.
-  struct over {};
 
   VERBSPP_DATA_PATH awaited_work(channel_core& core, const request& posted) noexcept
       : awaited(finish), core_(core), progress_(posted) {
@@ -170,12 +168,16 @@ class [[nodiscard]] awaited_work<Operation, void> : awaited {
   }
   [[nodiscard]] VERBSPP_DATA_PATH static result<void> post(channel_core& core,
                                                            const Operation& operation,
-                                                           scope_state* scope,
-                                                           const kept_memory& memory,
+                                                           scope_state* scope, kept_memory memory,
                                                            request& made) noexcept {
-    const result<void> posted = core.post(operation, made, {.scope = scope}, memory);
+    const result<void> posted = core.post(operation, made, {.scope = scope});
+    if (!posted.has_value()) [[unlikely]] {
+      memory.let_go();
+      return posted;
+    }
+    if (memory.keeper != nullptr) core.keep(made, memory);
     if constexpr (!is_filling)
-      if (posted.has_value() && core.watches()) [[unlikely]]
+      if (core.watches()) [[unlikely]]
         core.protect(made.number, operation_traits<Operation>::elements(operation));
     return posted;
   }
@@ -253,14 +255,15 @@ class [[nodiscard]] awaited_work<Operation, void> : awaited {
     if (posted == nullptr) return pending_request::no_request();
     const std::optional<error> root = has_expired() ? core_.root_of_failure() : std::nullopt;
     const transport_result<completed_work> done = core_.take(*posted, call_limit::of_channel());
-    progress_.template emplace<over>();
+    progress_.template emplace<std::monostate>();
     if (done.has_value() || !root || channel_core::is_lost(done.assume_error())) return done;
     return *root;
   }
 
   channel_core& core_;
-  /// The request in flight; the request to post later; the reason why it was refused; or nothing.
-  std::variant<request, delayed, error, over> progress_;
+  /// The request in flight; the request to post later; the reason why it was refused; or
+  /// nothing, because the result was taken.
+  std::variant<request, delayed, error, std::monostate> progress_;
 };
 
 /// The awaitable for one request that owns its memory. Awaiting it returns the memory with the
@@ -312,7 +315,7 @@ class [[nodiscard]] awaited_work<Operation, Memory> {
   [[gnu::cold]] void leave() noexcept {
     channel_core& core = request_.core_;
     detail::request posted = std::get<detail::request>(request_.progress_);
-    request_.progress_.template emplace<typename request::over>();
+    request_.progress_.template emplace<std::monostate>();
     if (!core.is_done(posted)) core.collect();
     if (!core.is_done(posted))
       if (auto* const left = new (std::nothrow) left_memory<Memory>(std::move(memory_))) {
@@ -381,10 +384,6 @@ class [[nodiscard]] awaited_room : awaited {
 
 namespace verbspp {
 
-inline detail::awaited_result<scoped_pending> scoped_pending::async_wait(
-    const wait_limit& limit) noexcept {
-  return {*this, limit};
-}
 inline detail::awaited_result<kept_pending> kept_pending::async_wait(
     const wait_limit& limit) noexcept {
   return {*this, limit};

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <verbspp/async/detail/awaited.hpp>
+#include <verbspp/async/detail/awaited_work.hpp>
 #include <verbspp/base/config.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/base/wait_limit.hpp>
 #include <verbspp/channel/call_limit.hpp>
 #include <verbspp/channel/channel.hpp>
-#include <verbspp/channel/detail/awaited.hpp>
-#include <verbspp/channel/detail/awaited_work.hpp>
 #include <verbspp/channel/detail/channel_core.hpp>
 #include <verbspp/channel/pending.hpp>
 #include <verbspp/channel/posting_operations.hpp>
@@ -128,7 +128,6 @@ class [[nodiscard]] async_scope : public detail::scope_base,
 
  private:
   friend posting_operations<async_scope>;
-  friend channel_operations<async_scope>;
   using borrowing_handle = scoped_pending;
   using keeping_handle = scoped_pending;
 

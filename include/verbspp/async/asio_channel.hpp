@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <verbspp/async/detail/awaited_message.hpp>
+#include <verbspp/async/detail/awaited_work.hpp>
 #include <verbspp/base/asio_source.hpp>
 #include <verbspp/base/detail/asio_library.hpp>
 #include <verbspp/base/detail/list_links.hpp>
@@ -9,8 +11,6 @@
 #include <verbspp/base/wait_limit.hpp>
 #include <verbspp/channel/async_operations.hpp>
 #include <verbspp/channel/channel.hpp>
-#include <verbspp/channel/detail/awaited_message.hpp>
-#include <verbspp/channel/detail/awaited_work.hpp>
 #include <verbspp/channel/inbox.hpp>
 #include <verbspp/channel/posting_operations.hpp>
 #include <verbspp/memory/work_memory.hpp>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <verbspp/async/detail/execution.hpp>
 #include <verbspp/channel/channel_hub.hpp>
 #include <verbspp/channel/continuation.hpp>
-#include <verbspp/channel/detail/execution.hpp>
 #include <verbspp/channel/detail/hub_reference.hpp>
 
 #include <utility>

@@ -53,23 +53,6 @@ template <class Receiver>
 template <class Receiver>
 using stop_token_of_t = decltype(stop_token_of(std::declval<const Receiver&>()));
 
-/// The type that registers a function with a token; void if the token has no callbacks.
-template <class Token, class Function>
-struct stop_callback_for {
-  using type = void;
-};
-template <class Token, class Function>
-  requires requires { typename Token::template callback_type<Function>; }
-struct stop_callback_for<Token, Function> {
-  using type = typename Token::template callback_type<Function>;
-};
-#ifdef __cpp_lib_jthread
-template <class Function>
-struct stop_callback_for<std::stop_token, Function> {
-  using type = std::stop_callback<Function>;
-};
-#endif
-
 }  // namespace detail
 
 }  // namespace verbspp

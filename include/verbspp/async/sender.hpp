@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <verbspp/async/detail/execution.hpp>
+#include <verbspp/async/detail/resumable.hpp>
 #include <verbspp/base/detail/because.hpp>
 #include <verbspp/base/detail/outcome.hpp>
 #include <verbspp/channel/continuation.hpp>
 #include <verbspp/channel/detail/channel_core.hpp>
-#include <verbspp/channel/detail/execution.hpp>
-#include <verbspp/channel/detail/resumable.hpp>
 #include <verbspp/channel/lease.hpp>
 #include <verbspp/channel/pending.hpp>
 #include <verbspp/work/work_completion.hpp>
@@ -110,7 +110,7 @@ class sender_operation : resumable {
     /// Called on any thread.
     void operator()() const noexcept { self->work_->core->hand_over(*self->work_); }
   };
-  using stop_callback = typename stop_callback_for<token, stop_function>::type;
+  using stop_callback = typename callback_of_token<token, stop_function>::type;
   static constexpr bool is_stoppable =
       !std::is_void_v<stop_callback> && requires(awaited& one) { one.polled(); };
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "channel/inbox_state.hpp"
-#include <verbspp/channel/async_scope.hpp>
-#include <verbspp/channel/detail/awaited_lease.hpp>
-#include <verbspp/channel/detail/awaited_message.hpp>
-#include <verbspp/channel/detail/awaited_revocation.hpp>
-#include <verbspp/channel/detail/awaited_work.hpp>
+#include <verbspp/async/async_scope.hpp>
+#include <verbspp/async/detail/awaited_lease.hpp>
+#include <verbspp/async/detail/awaited_message.hpp>
+#include <verbspp/async/detail/awaited_revocation.hpp>
+#include <verbspp/async/detail/awaited_work.hpp>
 
 namespace verbspp::detail {
 
