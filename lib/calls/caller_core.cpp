@@ -441,7 +441,7 @@ void caller_core::end_access(std::uint16_t lane, slot_index slot) noexcept {
   if (lane == sent_lane)
     std::exchange(sent_loans_.get()[slot], {}).kept.let_go();
   else if (lane != no_lane)
-    lanes_.get()[lane].close();
+    lanes_.get()[lane].retire();
 }
 
 result<std::span<std::byte>> caller_core::begin_lending(const method_description& of,
@@ -487,11 +487,14 @@ result<std::span<std::byte>> caller_core::begin_lending(const method_description
 
 void caller_core::abandon_loan() noexcept {
   if (begun_ == no_place) return;
-  const std::uint16_t number = lane_in(space());
-  if (number == sent_lane)
-    end_access(number, static_cast<slot_index>(first_free_));
-  else if (number != no_lane)
-    static_cast<void>(end_loan(lanes_.get()[number], false));
+  end_unsent(lane_in(space()), static_cast<slot_index>(first_free_));
+}
+
+void caller_core::end_unsent(std::uint16_t lane, slot_index slot) noexcept {
+  if (lane == sent_lane)
+    end_access(lane, slot);
+  else if (lane != no_lane)
+    static_cast<void>(end_loan(lanes_.get()[lane], false));
 }
 
 result<void> caller_core::end_loan(calling_lane& lane, bool has_failed) noexcept {
@@ -566,7 +569,7 @@ result<caller_core::slot_index> caller_core::send_lending(const method_descripti
                   ? result<slot_index>(error::above_limit(
                         of.name, "size of the encoded request in bytes", size, largest_request_))
                   : send_frame(of, size, call_frame_kind::lending_call, lane);
-  if (sent.has_error()) end_access(lane, index);
+  if (sent.has_error()) end_unsent(lane, index);
   return sent;
 }
 
@@ -732,7 +735,7 @@ result<message> caller_core::wait_longer(slot_index index, const method_descript
 void caller_core::give_up(slot_index index) noexcept {
   call_slot& slot = slots_.get()[index];
   add(slot.counters->counted.given_up, 1);
-  // The service may still access the memory. Closing the lane ends this access.
+  // The service may still access the memory. Retiring the lane ends this access.
   end_access(std::exchange(slot.lane, no_lane), index);
   if (slot.state == slot_state::answered) {
     slot.answer = message();

@@ -282,7 +282,7 @@ class caller {
   ///
   /// The bytes of small memory are sent with the messages of the call
   /// (`caller_options::sent_size`). A call that lends larger memory needs a lane, which is a queue
-  /// pair of its own. If that call ends before its answer arrives, its queue pair is destroyed, and
+  /// pair of its own. If that call ends before its answer arrives, its lane is no longer used, and
   /// a later such call connects another one. The connection and other calls are not affected.
   /// \errors as `call` and `channel::lease`; those of connecting a lane; `driver` if the device did
   /// not revoke the access: the memory must then not be freed

@@ -205,6 +205,8 @@ class caller_core : public counted {
                                        caller_statistics& counters) noexcept;
   /// Ends the service's access to the memory of a call that gets no answer.
   void end_access(std::uint16_t lane, slot_index slot) noexcept;
+  /// As `end_access`, for a call of which the service does not know.
+  void end_unsent(std::uint16_t lane, slot_index slot) noexcept;
   [[nodiscard]] bool may_find_lane() const noexcept;
   [[nodiscard]] calling_lane* idle_lane() noexcept;
   /// Returns an idle lane. If there is none, asks the service for one, unless all are in use.

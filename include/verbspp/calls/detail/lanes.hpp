@@ -3,10 +3,9 @@
 /// Lanes: additional queue pairs, over which a service accesses memory that its callers lend.
 ///
 /// A lane belongs to one call at a time. If that call ends before its answer arrives, the caller
-/// destroys its end of the lane, which ends the service's access. The connection of the messages
-/// and calls on other lanes are not affected. Without lanes, an access to a revoked lease would
-/// break the connection of the messages. A later call that lends memory connects another lane, if
-/// none is idle.
+/// revokes the lease, and uses the lane for no other call, because a late access of the service
+/// breaks it. The connection of the messages and calls on other lanes are not affected. A later
+/// call that lends memory connects another lane, if none is idle.
 ///
 /// Small memory usually needs no lane: its bytes are part of the messages of the call.
 #pragma once
@@ -75,6 +74,9 @@ struct calling_lane {
   bool uses_copy = false;              ///< the call lends `copy` instead of the program's memory
   std::span<std::byte> copied_back{};  ///< the program's memory if the copy has to be copied back
   std::optional<shared_buffer<access::local_write | access::window_bind>> copy{};
+  /// The connection of the last call that ended early. It remains so that its device refuses late
+  /// accesses; without it, the service would repeat them until its retries are exhausted.
+  channel former{};
   channel link{};
   lease_owner lease{};  ///< declared last, so it ends before the connection
 
@@ -87,6 +89,19 @@ struct calling_lane {
     if (!ended.drop()) copy.reset();
     uses_copy = false;
     copied_back = {};
+  }
+  /// Ends the service's access, but keeps the queue pair in `former`, whose previous one is
+  /// destroyed.
+  void retire() noexcept {
+    if (link.is_connected()) {
+      lease_owner ended;
+      lease.swap(ended);
+      if (ended.drop())
+        former = std::move(link);
+      else
+        copy.reset();
+    }
+    close();
   }
 };
 
