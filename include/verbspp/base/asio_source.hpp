@@ -119,7 +119,7 @@ concept WaitsForReading = because(
 inline namespace VERBSPP_DETAIL_ASIO {
 
 /// Waits for an event source in the loop of an Asio executor: for a hub, a table of clients, a
-/// service, an acceptor, or an object of the connection manager.
+/// service, an acceptor, a meeting, a barrier, or an object of the connection manager.
 ///
 ///     asio_source events(executor, hub);
 ///     for (;;) {

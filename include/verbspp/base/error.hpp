@@ -162,8 +162,8 @@ class error {
     return result;
   }
 
-  /// Returns this failure with two details: the requested amount of `subject`, `value`, and the
-  /// limit that probably caused the failure.
+  /// Returns this failure with two details: `value`, which is the requested amount of `subject`,
+  /// and `limit`, which probably caused the failure.
   [[nodiscard]] constexpr error against_limit(const char* subject, std::uint64_t value,
                                               std::uint64_t limit) const noexcept {
     error result = *this;

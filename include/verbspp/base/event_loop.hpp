@@ -60,8 +60,8 @@ class waiting_source : list_links {
   waiting_source& operator=(const waiting_source&) = delete;
 
  protected:
-  /// The loop calls this function when the source may have work, or when the limit has been
-  /// reached.
+  /// The loop calls this function when the source may have work, when `request_notification` has
+  /// failed, or when the limit has been reached.
   /// \returns true if the loop should resume the coroutine
   using look_function = bool (*)(waiting_source& self) noexcept;
 
@@ -160,7 +160,7 @@ class event_loop {
   event_loop& operator=(const event_loop&) = delete;
   ~event_loop();
 
-  /// Sleeps until at least one source may have work, and resumes the coroutines whose waits have
+  /// Waits until at least one source may have work, and resumes the coroutines whose waits have
   /// ended.
   /// \returns true if a source may have had work, or the limit of a waiting coroutine was reached,
   /// even if no coroutine was resumed; false if `limit` was reached first

@@ -19,11 +19,11 @@ namespace verbspp {
 ///    its clients, `next` of an inbox, `advance` of an acceptor or a session, `try_accept` of a
 ///    listener, `next_event` of a connection. Then start again at step 1.
 ///
-/// No event is lost if, between step 1 and the sleep, only `file_descriptor` and `deadline` are
-/// called on the object. The descriptor works with poll, select, and level-triggered epoll and
-/// io_uring, and stays the same as long as the object exists. It may become readable even though
-/// there is no work. Read the deadline after the first step; it is the maximum time point if the
-/// object does not need to be called at a certain time.
+/// No event is lost if, between step 1 and the sleep, only `file_descriptor`, `events` (see below)
+/// and `deadline` are called on the object. The descriptor works with poll, select, and
+/// level-triggered epoll and io_uring, and stays the same as long as the object exists. It may
+/// become readable even though there is no work. Read the deadline after the first step; it is the
+/// maximum time point if the object does not need to be called at a certain time.
 ///
 /// Step 2 is different for an `exchange_session`: sleep until its descriptor is ready for the
 /// events that `events()` returns, because the session may also have to wait until it can write.
