@@ -10,9 +10,10 @@
 
 namespace verbspp {
 
-/// The rights to access registered memory, for this side's device and for peers, which access it
-/// through a queue pair, and two options of a registration. The enumerators have the values of
-/// `ibv_access_flags`. This side's device may always read the memory.
+/// The rights of this side's device and of peers to access registered memory, and two options of a
+/// registration. The enumerators have the values of `ibv_access_flags`. This side's device may
+/// always read the memory. Peers access the memory through a queue pair, whose rights must permit
+/// this as well.
 enum class access_flag : unsigned {
   local_write = IBV_ACCESS_LOCAL_WRITE,  ///< the device may write received, read or fetched data
   remote_write = IBV_ACCESS_REMOTE_WRITE,

@@ -25,8 +25,9 @@ concept OnlyForReading = std::is_same_v<Type, gather_element>;
 
 /// A part of registered memory that the device reads. It is the source of a send or an RDMA write.
 ///
-/// Created by `memory_region::gather`. A plain value with the layout of `ibv_sge`. It owns nothing,
-/// so the region and its memory must live until the requests that use the element have completed.
+/// Created by `gather` of a region, a buffer or a message. A plain value with the layout of
+/// `ibv_sge`. It owns nothing, so the registration and the memory must live until the requests that
+/// use the element have completed.
 class VERBSPP_VIEW gather_element {
  public:
   VERBSPP_DETAIL_NO_DEFAULT(
@@ -66,9 +67,9 @@ class VERBSPP_VIEW gather_element {
 /// A part of registered memory that the device writes. It is the destination of a receive or an
 /// RDMA read, or of the result of an atomic operation.
 ///
-/// Created by `memory_region::scatter`, which exists only for memory that is registered with local
-/// write. A scatter element can also be used as a gather element, because the device may read all
-/// registered memory; the reverse is not possible.
+/// Created by `scatter` of a region, a buffer or a message, which exists only for memory that is
+/// registered with local write. A scatter element can also be used as a gather element, because the
+/// device may read all registered memory; the reverse is not possible.
 class VERBSPP_VIEW scatter_element : public gather_element {
  public:
   VERBSPP_DETAIL_NO_DEFAULT(scatter_element,

@@ -43,7 +43,7 @@ class shared_pages : public counted_keeper {
   registered_buffer<Rights, Element> buffer;
 
  private:
-  // Not inlined, so that dropping another reference saves no registers.
+  // Not inlined, so that `drop` does not have to save registers when other users remain.
   [[gnu::noinline]] void destroy() noexcept { delete this; }
 };
 
@@ -57,15 +57,17 @@ class shared_part;
 /// requests that use it.
 ///
 /// Created by `std::move(buffer).share()`. Copying a handle increments a count. All copies refer to
-/// the same elements, and even a const handle permits changes to them. When the last handle has
-/// been destroyed and the last request has finished, the thread that was the last to release the
-/// buffer deregisters and frees the memory. If deregistering fails, the failure is reported
-/// (`set_destroy_failure_handler`), and the memory is never freed. A request to which the handle or
-/// a part of it was passed is therefore not affected if the handle is destroyed or moved early. But
-/// a request that gets elements from `gather()` or `scatter()` only *borrows* the memory: some
-/// handle must outlive this request. Keeps its protection domain alive. A handle that was moved
-/// from has no elements, and making scatter/gather elements, parts or handles for peers from it
-/// returns an error.
+/// the same elements, and even a const handle permits changes to them.
+///
+/// When the last handle has been destroyed and the last request has finished, the thread that was
+/// the last to release the buffer deregisters and frees the memory. So a handle that was passed to
+/// a request, or of which a part was passed, may be destroyed or moved before the request has
+/// finished. But a request that gets elements from `gather()` or `scatter()` only *borrows* the
+/// memory: some handle must outlive this request. If deregistering fails, the failure is reported
+/// (`set_destroy_failure_handler`), and the memory is never freed.
+///
+/// The buffer keeps its protection domain alive. A handle that was moved from has no elements, and
+/// making scatter/gather elements, parts or handles for peers from it returns an error.
 ///
 /// Thread rule: as for `std::shared_ptr`, different threads may use different handles to the same
 /// buffer.
