@@ -280,9 +280,9 @@ class send_batch
   send_batch& operator=(const send_batch&) = delete;
   ~send_batch() = default;
 
-  /// Used by the library only: stores the new keys in the windows whose binds were posted, which
-  /// means that they are among the first `posted` requests. This must not be called before the
-  /// batch has been posted, because drivers read the old keys until then.
+  /// Used by the library only: stores the new keys in the windows whose binds are among the first
+  /// `posted` requests of the batch. This must not be called before the batch has been posted,
+  /// because drivers read the old keys until then.
   VERBSPP_DATA_PATH void keep_keys(std::size_t posted) noexcept {
     for (std::size_t i = 0; i < binds_; ++i)
       if (bound_[i].place < posted) bound_[i].window->rkey = bound_[i].rkey;

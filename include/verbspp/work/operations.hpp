@@ -368,10 +368,10 @@ enum class flush_scope : std::uint8_t {
   region = 1,  ///< the whole region, or window, that the rkey belongs to
 };
 
-/// Completes when the data that this queue pair has previously written to the memory that `remote`
-/// and `scope` select has reached the requested placement. The peer must grant the corresponding
-/// rights, `access::flush_global` or `access::flush_persistent`, for the region as well as for its
-/// queue pair.
+/// Flushes the data that this queue pair has written to the memory that `remote` and `scope`
+/// select: the request completes when that data has reached the requested placement. The peer must
+/// grant the corresponding rights, `access::flush_global` or `access::flush_persistent`, for the
+/// region as well as for its queue pair.
 struct flush_operation {
   remote_flushable remote;
   flush_placements placement = flush_placement::global;

@@ -24,8 +24,8 @@ namespace verbspp::detail {
 inline constexpr const char* binding_at_once = "ibv_bind_mw";
 inline constexpr const char* posting_receive = "ibv_post_recv";
 
-// These functions return the errors for failed calls. They are not inline, because failures are
-// rare.
+// These functions return the errors for failed calls and refused requests. They are out of line,
+// because failures are rare; only the overload for receives, which calls another one, is inline.
 [[nodiscard]] error post_failure(int returned, const char* operation, std::size_t elements,
                                  std::uint32_t max_elements) noexcept VERBSPP_NONBLOCKING;
 /// Returns the error for a failed call. `refused` is the request as it was passed to the driver.
