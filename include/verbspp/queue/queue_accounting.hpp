@@ -42,8 +42,8 @@ class send_queue_accounting {
   [[nodiscard]] constexpr std::optional<ticket> take(bool signaled) noexcept {
     if (is_full()) return std::nullopt;
     const std::uint64_t position = posted_++;
-    // A request that would make unsignaled ones fill half of the queue has to be signaled, so that
-    // the other half is available until its completion arrives.
+    // If this request and the unsignaled requests before it fill half of the queue, it has to be
+    // signaled. The other half stays available until its completion arrives.
     const bool must = position - signaled_up_to_ + 1 >= longest_unsignaled_;
     if (signaled || must) {
       before_last_signal_ = signaled_up_to_;
