@@ -2,7 +2,7 @@
 /// \file
 /// The attributes of a transition, collected by a builder. The builder's type lists the attributes
 /// that were given. The transition table determines which attributes the builder accepts and
-/// requires. The mask for `ibv_modify_qp` names those that have a value.
+/// requires. The mask for `ibv_modify_qp` contains the attributes that have a value.
 #pragma once
 
 #include <verbspp/base/config.hpp>

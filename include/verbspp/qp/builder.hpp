@@ -515,8 +515,8 @@ class queue_pair_builder : public queue_pair_parameters<queue_pair_builder, Tran
   /// Access flags or a queue key are required only in RESET, since the queue pair has yet to be
   /// prepared. A borrowing handle must be destroyed before the creator destroys the queue pair. The
   /// handle's destructor detaches the queue pair from the multicast groups that were joined through
-  /// the handle. In the meantime, no other code may change the state of the queue pair, unless the
-  /// type is adapted (`assume_state_unchecked`).
+  /// the handle. While the handle exists, no other code may change the state of the queue pair,
+  /// unless the program then adapts the type (`assume_state_unchecked`).
   /// \errors `mismatch` if the queue pair has another transport, state or port, or was created from
   /// other objects; `invalid_input` for a null pointer; `not_supported` if extended posting is
   /// requested, but the queue pair was created without it; those of `build` for the parameters. On
