@@ -101,7 +101,7 @@ class channel_hub {
   /// \returns the slots that were filled, at the beginning of `into`; may be empty
   /// \errors `invalid_input` if there are no slots, if the hub was moved from, or if it has a table
   /// (`hub_clients`); `driver` if the completion queue is broken, which breaks all channels of the
-  /// hub; the error of posting receives, if none is posted. If another call, such as
+  /// hub; the error of posting receives, if no receive is posted. If another call, such as
   /// `request_notification`, has read that the device failed (see `wait`), this call returns the
   /// failure once (`driver`)
   [[nodiscard]] result<std::span<arrival>> poll(std::span<arrival> into) const noexcept;

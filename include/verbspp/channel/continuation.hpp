@@ -148,7 +148,7 @@ class continuation_list {
       before = before->previous;
     one.link_before(*before->next);
   }
-  /// Adds a new continuation, whose key is higher than all others.
+  /// Adds a new continuation at the end of the list. \pre no other key is higher
   VERBSPP_DATA_PATH void append(continuation& one, std::uint64_t key) noexcept {
     assert(!one.is_waiting() && (is_empty() || of(head_.previous).key_ <= key));
     one.key_ = key;

@@ -681,7 +681,8 @@ class channel_core {
   unsigned users_ = 0;                   ///< threads inside the channel's functions, for assertions
   std::uint64_t known_ = 0;  ///< the number of completed requests that waits have reported
   open_scopes scopes_{};
-  /// Notes and wakes up for a stop request for one of the continuations.
+  /// A stop request for a waiting continuation calls its `wake`, which records the request, and
+  /// wakes the thread or event loop that waits for the channel or its hub.
   struct stop_wake : stoppable_sleep {
     explicit stop_wake(channel_core& of) noexcept;
     channel_core& core;
@@ -693,7 +694,7 @@ class channel_core {
   condition has_handed_;         ///< is waiting while a call is expected
   std::uint32_t expecting_ = 0;  ///< operations that expect a call
   std::uint32_t callers_ = 0;    ///< running calls of `run_continuations`; each counts as a handle
-  std::uint32_t polls_to_look_ = 16;  ///< busy polls until the next look at the limits
+  std::uint32_t polls_to_look_ = 16;  ///< polls with due continuations until limits are checked
   receive_slots receives_{};
   memory_guard guard_{};
   lease_book* leases_ = nullptr;
