@@ -16,7 +16,8 @@
 namespace verbspp::detail {
 
 /// The awaitable of `lease::async_revoke`. If the send queue is full, or earlier awaited requests
-/// wait for room, it waits, too, before it posts the request that revokes the lease.
+/// wait for room, the awaitable waits for room, too, before it posts the request that revokes the
+/// lease.
 class [[nodiscard]] awaited_revocation : awaited {
  public:
   awaited_revocation(lease_owner& lease, const wait_limit& limit) noexcept

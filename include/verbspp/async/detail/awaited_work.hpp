@@ -145,13 +145,14 @@ class [[nodiscard]] awaited_work<Operation, void> : awaited {
     core.continue_when(*this);
   }
 
-  /// Posts the request if it is its turn.
+  /// Posts the request, unless the queue is full or earlier awaited requests wait for room. In that
+  /// case, returns an awaitable that posts it later.
   [[nodiscard, gnu::noinline]] static awaited_work begin(channel_core& core,
                                                          const wait_limit* limit,
                                                          const Operation& operation,
                                                          scope_state* scope,
                                                          kept_memory memory) noexcept {
-    // A closed queue refuses the request.
+    // If the queue is closed, `may_post` returns true, and posting returns the error.
     if (!may_post(core) || core.has_delayed()) [[unlikely]]
       return awaited_work(core, limit, delayed{operation, scope, memory});
     request made;
