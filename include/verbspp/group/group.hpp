@@ -53,9 +53,8 @@ namespace verbspp {
 /// includes it. Call `connect` before you use `peers[n]` directly. An operation first posts to the
 /// peers that are connected, and then connects the others. If a peer is connected only after the
 /// limit, nothing is posted to it. `add` never assigns the number of a peer that still has to be
-/// connected. If the program assigns such a number with `put` before the first operation, the group
-/// never connects that peer, and refuses the peer's own attempts to connect. The program then has
-/// to connect the peer itself.
+/// connected. If the program assigns such a number with `put`, the group never connects that peer,
+/// and refuses the peer's own attempts to connect. The program then has to connect the peer itself.
 ///
 /// A broken member can be repaired like any channel, with `renew` and `handshake`, or replaced with
 /// `put`; the other members continue to work. The number of a member does not change. After a
@@ -296,7 +295,7 @@ class group : public group_operations<group> {
   template <class Operation>
   void post_one(group_pending& made, std::uint32_t place, const Operation& operation,
                 const detail::posting_terms& terms) noexcept {
-    // The program's function may have assigned another group to this one, which may be smaller.
+    // The program's function may have assigned a smaller group to this one.
     if (made.peer(place) >= size_) [[unlikely]]
       return made.fail(place, state_of(made.peer(place)).assume_error());
     detail::channel_core& core = channels_.get()[made.peer(place)].core();

@@ -23,9 +23,10 @@ struct connecting_peers {
   using time_point = wait_limit::time_point;
 
   owned<peer_result[]> results{};  ///< the results so far, in the order of the list of peers
-  owned<bool[]> is_open{};         ///< true for peers that are still called
+  owned<bool[]> is_open{};         ///< true for peers to which connection requests are still sent
   std::uint32_t size = 0;
-  std::uint32_t said = 0;  ///< the number of peers that have been processed in this round of calls
+  // A round sends one request to each of the peers that are still open.
+  std::uint32_t said = 0;            ///< the number of listed peers that this round has handled
   std::chrono::nanoseconds pause{};  ///< the time between the next two rounds
   time_point next{};                 ///< the time of the next round
   /// The time by which every peer was connected at this end or had failed; empty until then.
@@ -58,7 +59,7 @@ class member_connector {
   [[nodiscard]] virtual bool advance(group& members, connecting_peers& those,
                                      const wait_limit& limit) noexcept = 0;
   /// Responds to connection requests that have arrived from peers. Does not wait for requests, but
-  /// may wait up to 200 ms for the data of a new peer.
+  /// may wait up to 200 ms for the data of each new peer.
   virtual void serve(group& members) noexcept = 0;
 
  protected:
