@@ -23,21 +23,22 @@ class world;
 ///     VERBSPP_TRYV(std::move(session).finish());
 ///
 /// The device reports no event when another rank arrives, so the descriptor belongs to a timer. The
-/// timer wakes the loop after 50 us, and later once in a millisecond. This works with every
-/// `wait_mode`.
+/// timer wakes the loop after 50 us at first, and then at intervals that grow to a millisecond.
+/// This works with every `wait_mode`.
 ///
 /// While the barrier is in progress, other steps of its world, and `mend`, are refused (`busy`). In
 /// a world that was joined lazily, `advance` answers other ranks, as `world::serve` does.
 ///
 /// Destroying a session that is not done, or its world, aborts the barrier. The connected ranks are
 /// notified: on a rank that still waits, the barrier fails with `cancelled` for this rank. The next
-/// step works. The destructor waits until the devices of the other ranks have acknowledged that,
-/// which takes microseconds, and 0.2 s at most. Then it closes each connection on which a signal of
-/// the barrier has not been acknowledged, as when a limit is reached, which takes up to 50 ms for
-/// each. In a world that was joined lazily, it also answers other ranks (see `world::serve`).
+/// step works. The destructor waits until the devices of the other ranks have acknowledged the
+/// notification, which takes microseconds, and 0.2 s at most. Then it closes each connection on
+/// which a signal of the barrier has not been acknowledged, as when a limit is reached, which takes
+/// up to 50 ms for each. In a world that was joined lazily, it also answers other ranks (see
+/// `world::serve`).
 ///
-/// A move-only owner. A session that was moved from, or whose result was taken, is empty, and all
-/// calls fail (`invalid_input`). Thread rule: as for the world.
+/// A move-only owner. A session that was moved from, or whose result was taken, is empty, and its
+/// calls that return a result fail (`invalid_input`). Thread rule: as for the world.
 class barrier_session {
  public:
   barrier_session(barrier_session&& other) noexcept;

@@ -98,8 +98,8 @@ class channel_source_of final : public channel_source {
 /// connections have been repaired (`mend`). The limit applies to the whole call: the last quarter
 /// of it, at most 1.2 s, is reserved for finding out which ranks are missing.
 ///
-/// A rank takes part in one step at a time. The calls block until the step has ended, except for
-/// `start_barrier`, which returns a session for an event loop.
+/// A rank takes part in one step at a time. The calls block until this rank's part of the step has
+/// ended, except for `start_barrier`, which returns a session for an event loop.
 ///
 /// With `join_lazily`, two ranks are connected when one of them first uses the other: in an
 /// operation on several peers, a scope, a barrier or another step, or `peers().connect`. To be
@@ -284,9 +284,9 @@ class world {
     return all;
   }
   /// On the rank `root`, returns the values of all ranks, in the order of the ranks. On the other
-  /// ranks, returns an empty vector. Each of the other ranks sends one message to the root. Once it
-  /// is connected, it waits for the root only while the root has read neither of the rank's two
-  /// previous values.
+  /// ranks, returns an empty vector. Each of the other ranks sends one message to the root. Once
+  /// connected, such a rank waits for the root only while the root has read neither of the rank's
+  /// two previous values.
   /// \errors as `all_gather`; `invalid_input` if `root` is not a rank
   template <class Value>
     requires CollectiveValue<Value>
