@@ -31,14 +31,14 @@ class [[nodiscard]] awaited_grant : awaited {
   awaited_grant& operator=(const awaited_grant&) = delete;
   ~awaited_grant() {
     if (granted_) return;
-    if (is_waiting()) core_.note_delayed(-1);  // it still waits for room
+    if (is_waiting()) core_.note_delayed(-1);  // was still waiting for room
     memory_.let_go();
   }
 
   /// Used by senders only: the channel whose `poll` resumes the operation.
   [[nodiscard]] channel_core& polled() const noexcept { return core_; }
 
-  /// \returns true if the request is refused
+  /// \returns true if the lease request is an error, so that there is nothing to wait for
   [[nodiscard]] bool await_ready() const noexcept { return request_.has_error(); }
   /// \returns false if the result is already available
   [[nodiscard]] bool await_suspend(std::coroutine_handle<> waiting) noexcept;

@@ -25,7 +25,7 @@ class [[nodiscard]] awaited_revocation : awaited {
   awaited_revocation(const awaited_revocation&) = delete;
   awaited_revocation& operator=(const awaited_revocation&) = delete;
   ~awaited_revocation() {
-    if (!was_posted_ && is_waiting()) core_->note_delayed(-1);  // it still waits for room
+    if (!was_posted_ && is_waiting()) core_->note_delayed(-1);  // was still waiting for room
   }
 
   /// Used by senders only: the channel whose `poll` resumes the operation. \pre `!await_ready()`

@@ -34,12 +34,13 @@ namespace verbspp::detail {
 ///
 /// The request is posted before the object exists, so that the object's members, which are in the
 /// coroutine's frame, are written only once. Posting also adds the continuation, so that awaiting
-/// only stores the coroutine. It is not inlined into the coroutine, where the compiler would keep
-/// variables in the frame instead of in registers.
+/// only stores the coroutine. Posting is not inlined into the coroutine, where the compiler would
+/// keep variables in the frame instead of in registers.
 template <class Operation>
 class [[nodiscard]] awaited_work<Operation, void> : awaited {
  public:
-  /// For memory that is given as elements. The request keeps alive the buffer to which they belong.
+  /// For memory that is given as elements. If they belong to a shared buffer, the request keeps
+  /// that buffer alive.
   /// \param limit null stands for the channel's default limit
   template <class Source, class Element>
   [[gnu::noinline]] static awaited_work of(channel_core& core, const wait_limit* limit,

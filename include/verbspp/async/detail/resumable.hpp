@@ -9,8 +9,8 @@
 namespace verbspp::detail {
 
 /// An object that has a `coroutine_handle`, and that calls a function when the handle is resumed.
-/// So the object can wait for everything that a coroutine can await, at no cost to other
-/// coroutines.
+/// So the object can wait for everything that a coroutine can await, although it is not a
+/// coroutine itself.
 ///
 /// The handle belongs to a coroutine, whose frame is a part of the object; a frame is allocated
 /// only if the compiler needs a larger one.
