@@ -674,7 +674,7 @@ class channel_core {
   std::uint32_t handles_ = 0;  ///< handles, inboxes, open scopes, and `callers_`
   std::uint32_t inboxes_ = 0;
   std::uint32_t inbox_tags_ = 0;         ///< counts the tags that inboxes have had
-  inbox_state* first_inbox_ = nullptr;   ///< inboxes, and destroyed ones with receives
+  inbox_state* first_inbox_ = nullptr;   ///< inboxes, even destroyed ones whose receives are posted
   std::uint32_t inbox_receives_ = 0;     ///< outstanding receives of inboxes
   std::uint32_t inbox_messages_ = 0;     ///< messages of inboxes that were not taken
   inbox_state* shared_inbox_ = nullptr;  ///< for messages that arrive in the pool of the hub
