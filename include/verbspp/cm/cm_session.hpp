@@ -104,9 +104,10 @@ class cm_session {
   /// True if `advance` can proceed before the descriptor is readable, for instance when this end
   /// has just started to accept. This call changes nothing.
   [[nodiscard]] result<bool> request_notification() noexcept { return handshake_.has_work(); }
-  /// The latest time to call `advance`, even if the descriptor is not readable. If `advance` has to
-  /// poll a stop token, it is at most 10 ms from now. That is so if `file_descriptor` was not
-  /// called, or a stop request cannot make the descriptor readable (see `wait_limit`).
+  /// The latest time to call `advance`, even if the descriptor is not readable. If there is a stop
+  /// token, and either `file_descriptor` was not called, or a stop request cannot make the
+  /// descriptor readable (see `wait_limit`), this time is at most 10 ms from now, because `advance`
+  /// has to poll the token.
   [[nodiscard]] wait_limit::time_point deadline() const noexcept { return handshake_.deadline(); }
   /// The peer's rejection, or nothing if the peer has not rejected the request.
   [[nodiscard]] const std::optional<cm_rejection>& rejection() const noexcept {

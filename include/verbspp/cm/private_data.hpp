@@ -45,7 +45,7 @@ concept FitsPrivateData = TravelsAsBytes<Value> && sizeof(Value) <= Most;
 /// Up to `Most` bytes of private data in a message of the connection manager, set from a value or
 /// from a sequence of bytes.
 ///
-///     // The numbers are big-endian if the byte orders of the hosts differ.
+///     // If the byte orders of the hosts may differ, store the numbers as big-endian.
 ///     struct greeting { std::uint32_t version, tenant; };
 ///     VERBSPP_TRY(connected, std::move(route).connect(std::move(prepared), 5s,
 ///                                                     {.data = greeting{1, 7}}));
