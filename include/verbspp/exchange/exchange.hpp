@@ -281,9 +281,10 @@ class exchange_session {
     if (!core_) return empty();
     return false;
   }
-  /// The latest time to call `advance`, even if the descriptor is not ready. If `advance` has to
-  /// poll a stop token, it is at most 10 ms from now. That is so if `file_descriptor` was not
-  /// called, or a stop request cannot make the descriptor readable (see `wait_limit`).
+  /// The latest time to call `advance`, even if the descriptor is not ready. If there is a stop
+  /// token, and either `file_descriptor` was not called, or a stop request cannot make the
+  /// descriptor readable (see `wait_limit`), this time is at most 10 ms from now, because `advance`
+  /// has to poll the token.
   [[nodiscard]] wait_limit::time_point deadline() const noexcept {
     return core_ ? core_->deadline() : (wait_limit::time_point::max)();
   }
