@@ -248,7 +248,8 @@ class group : public group_operations<group> {
   friend group_operations<group>;
   friend class prepared_group;
 
-  /// Stops all members before they are destroyed.
+  /// Stops all members before they are destroyed. If their hub has a pool, they then wait only once
+  /// (see `channel::stop`).
   void stop() const noexcept {
     for (std::uint32_t peer = 0; peer < size_; ++peer) channels_.get()[peer].stop();
   }
