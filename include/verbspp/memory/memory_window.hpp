@@ -29,7 +29,8 @@ enum class memory_window_type : std::uint8_t {
 
 [[nodiscard]] const char* to_string(memory_window_type type) noexcept;
 
-/// Windows that are bound by a work request. Such a request can be part of a batch.
+/// Windows whose bind is an ordinary work request, which can be part of a batch. The bind of a
+/// window of type 1 is posted by a call of its own (`ibv_bind_mw`).
 template <memory_window_type Type>
 concept BoundByRequest =
     detail::because(Type == memory_window_type::type_2,

@@ -60,10 +60,10 @@ class shared_part;
 /// the same elements, and even a const handle permits changes to them.
 ///
 /// When the last handle has been destroyed and the last request has finished, the thread that was
-/// the last to release the buffer deregisters and frees the memory. So a handle that was passed to
-/// a request, or of which a part was passed, may be destroyed or moved before the request has
-/// finished. But a request that gets elements from `gather()` or `scatter()` only *borrows* the
-/// memory: some handle must outlive this request. If deregistering fails, the failure is reported
+/// the last to release the buffer deregisters and frees the memory. So once a handle, or a part of
+/// it, was passed to a request, the handle may be destroyed or moved. But a request that gets
+/// elements from `gather()` or `scatter()` only *borrows* the memory: some handle must outlive this
+/// request. If deregistering fails, the failure is reported
 /// (`set_destroy_failure_handler`), and the memory is never freed.
 ///
 /// The buffer keeps its protection domain alive. A handle that was moved from has no elements, and
