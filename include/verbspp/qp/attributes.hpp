@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The attributes of a transition, collected by a builder. The builder's type lists the attributes
-/// that were given. The transition table determines which attributes the builder accepts and
-/// requires. The mask for `ibv_modify_qp` contains the attributes that have a value.
+/// The attributes of a transition, as a set whose type lists the attributes that were given. The
+/// transition table determines which attributes a set accepts and requires. The mask for
+/// `ibv_modify_qp` contains the attributes that have a value.
 #pragma once
 
 #include <verbspp/base/config.hpp>
@@ -107,7 +107,7 @@ struct need_of_attribute {
       lacks<Transport, From, To, queue_pair_attribute_set{}, Attribute>;
 };
 
-/// The values that the builder collects.
+/// The values in a set of attributes.
 struct attribute_values {
   queue_pair_attribute_set given{};  ///< the attributes that have a value
   ibv_qp_attr native{};
