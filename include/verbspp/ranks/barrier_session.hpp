@@ -48,9 +48,10 @@ class barrier_session {
   ~barrier_session();
 
   /// Proceeds as far as possible without waiting for other ranks. In a world that was joined
-  /// lazily, this may get data from the bootstrap for this rank and for ranks that call it, which
-  /// takes up to 200 ms for each. When the limit is reached, it may close connections, which takes
-  /// up to 50 ms for each.
+  /// lazily, this may get the data of ranks from the bootstrap. That takes up to 200 ms for all
+  /// ranks to which this rank connects together, and up to 200 ms for each rank that asks to be
+  /// connected. When the limit is reached, this may close connections, which takes up to 50 ms for
+  /// each.
   /// \returns true when the barrier is over: all ranks have arrived, or it has failed
   /// \errors `invalid_input` if the session is empty
   [[nodiscard]] result<bool> advance() noexcept;
