@@ -57,7 +57,7 @@ class schedule_operation : continuation {
 /// with `set_value()`, or with `set_stopped()` if a stop was requested before that.
 ///
 /// A value that is cheap to copy. It keeps the hub alive. A sender that is started after the last
-/// poll of the hub, or the last wait for it, never completes. \pre the hub was not moved from
+/// call of these `poll` and `wait` functions never completes. \pre the hub was not moved from
 class hub_scheduler {
  public:
   using scheduler_concept = execution::scheduler_tag;

@@ -84,7 +84,8 @@ class sender_operation : resumable {
     if (work_) forget_stop();
   }
 
-  /// Makes the call. \pre called once, on the thread of the channel
+  /// Makes the call, unless a stop was already requested.
+  /// \pre called once, on the thread of the channel
   void start() & noexcept {
     if (const token stop = stop_token_of(receiver_); stop.stop_requested())
       return std::move(receiver_).set_stopped();
