@@ -18,7 +18,8 @@ class batch_error {
   constexpr batch_error(const error& cause, std::size_t accepted) noexcept
       : cause_(cause), accepted_(accepted) {}
 
-  /// The error for the first request that was rejected.
+  /// The cause of the failure. If the driver rejected a request, this is the error for that
+  /// request.
   [[nodiscard]] constexpr const error& cause() const noexcept { return cause_; }
   /// The number of requests that were posted. They are the first requests in the batch.
   [[nodiscard]] constexpr std::size_t accepted() const noexcept { return accepted_; }
