@@ -62,7 +62,7 @@ class memory_guard {
 
   bool is_active_;
   bool is_lost_ = false;
-  std::uint32_t elements_ = 0;  ///< the number of elements of each place
+  std::uint32_t elements_ = 0;  ///< the number of elements for which each place has room
   owned<ibv_sge[]> used_{};     ///< by place; an element of length 0 ends a place's list early
   owned<use[]> uses_{};
 };
