@@ -15,9 +15,9 @@ namespace verbspp {
 ///
 /// 1. `request_notification()`. If it returns true, there may be work already: go to step 3.
 /// 2. Sleep until `file_descriptor()` is readable, or until `deadline()`.
-/// 3. Let the object work, with its own function that never blocks: `poll` of a channel, a hub or
-///    its clients, `next` of an inbox, `advance` of an acceptor or a session, `try_accept` of a
-///    listener, `next_event` of a connection. Then start again at step 1.
+/// 3. Let the object work, with its own function that never blocks: `poll` of a channel, a hub, its
+///    clients or a service, `next` of an inbox, `advance` of an acceptor, a session or a resolver,
+///    `try_accept` of a listener, `next_event` of a connection. Then start again at step 1.
 ///
 /// No event is lost if, between step 1 and the sleep, only `file_descriptor`, `events` (see below)
 /// and `deadline` are called on the object. The descriptor works with poll, select, and
