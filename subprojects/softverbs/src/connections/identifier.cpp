@@ -224,7 +224,8 @@ int identifier::resolve(const sockaddr* source, const sockaddr* target) {
     if (!from) from = first_place(0, 1, asked->is_ipv4());
     if (!from) return nowhere(ENODEV);
   } else {
-    // If the identifier is bound to a port, a loopback or wildcard target leads to the same port.
+    // If the identifier is bound to a port of a device, a loopback or wildcard target leads to that
+    // port.
     there_ = from && (asked->is_loopback() || asked->is_any()) ? from : place_of(*asked);
     if (!there_) return nowhere(ENODEV);
     if (!from) from = place_towards(*there_);

@@ -14,8 +14,8 @@ namespace softverbs {
 // The parameters that both ends of a connection use.
 
 inline constexpr nanoseconds millisecond = 1'000'000;
-/// The time limit for an answer. It is about as long as the kernel's, which repeats a request
-/// fifteen times.
+/// The time limit for an answer. The kernel, which repeats a request fifteen times, waits about as
+/// long.
 inline constexpr nanoseconds longest_answer = 60'000 * millisecond;
 /// The time after which a request is refused if there is no listener for it. Some programs close a
 /// listener and reopen it between two connections. On a network, a request takes longer, and would

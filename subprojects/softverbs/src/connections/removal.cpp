@@ -7,9 +7,9 @@
 namespace softverbs {
 namespace {
 
-/// Notifies identifiers when their device has broken. All channels watch for this. Each channel
-/// that is polled calls `on_ready`, which checks all identifiers, so the first one does the work
-/// for all.
+/// Notifies identifiers when their device has broken. All channels watch the descriptor that
+/// reports this. `on_ready` checks all identifiers, so the channel that is polled first does the
+/// work for all channels.
 class breakage_watch final : public channel_member {
  public:
   void on_ready() override {
