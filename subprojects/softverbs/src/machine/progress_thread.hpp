@@ -12,9 +12,9 @@
 namespace softverbs {
 
 /// The thread that makes progress while the program doesn't poll. While the program polls, the
-/// thread only wakes up every half millisecond, to check whether the program still polls and leaves
-/// no work undone, because two threads doing the same work are slower than one. The thread sleeps
-/// when there is nothing to do.
+/// thread leaves the work to it, because two threads doing the same work are slower than one. The
+/// thread then only wakes up every half millisecond, to check whether the program still polls and
+/// leaves no work undone. It sleeps when there is nothing to do.
 class progress_thread {
  public:
   /// The work of the thread.
