@@ -9,8 +9,8 @@ namespace softverbs {
 
 void* next_symbol(const char* name) noexcept {
   // dlsym returns the default version; libibverbs also has entry points of its first ABI under the
-  // same names. Requesting a version would skip libraries in between that have none, such as
-  // softverbs.
+  // same names. Requesting a version would skip libraries in between whose symbols have no
+  // versions, such as softverbs.
   if (void* const found = ::dlsym(RTLD_NEXT, name)) return found;
   // If only a plugin, such as a Python module, is linked with libibverbs, libibverbs isn't in the
   // global scope, so RTLD_NEXT doesn't find it. Callers may keep the addresses of its functions, so
