@@ -334,7 +334,7 @@ void for_each_interface(const soft_device& device, See see) {
 }
 
 /// Finds the folder of all interfaces, or the folder of one interface. The folder of one interface
-/// is empty here, because programs read the interface's files in its own folder in sysfs.
+/// is empty here, because programs read the interface's files in /sys/class/net.
 file_kind find_interface(const soft_device& device, rest_of_path path) noexcept {
   file_kind found = file_kind::none;
   for_each_interface(device, [&](std::string_view name) {
