@@ -341,7 +341,7 @@ TEST_CASE("a fatal device error wakes each thread that waits for completions", "
     CHECK(woken == 3);
     CHECK(end.event().event_type == IBV_EVENT_DEVICE_FATAL);
   }
-  // The end of the faults has repaired the device, so the error has no further effect.
+  // The destructor of `set` has repaired the device, so the error has no further effect.
   CHECK(!is_readable(end.channel->fd));
   end.connect(end.here());
   REQUIRE(end.write(2, {end.piece(0, 8)}, end.here()) == 0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests of libsoftverbs-faults in front of a device, which is soft0 here. They run only with that
-// library.
+// Tests of libsoftverbs-faults in front of devices, which are soft devices here. They run only with
+// that library.
 #include "support/faults.hpp"
 #include "support/forked.hpp"
 #include "support/peer.hpp"
