@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Processes of the same user that perform the handshake correctly, and then send false data. They
-// may break their own connections, but nothing else.
+// Processes of the same user that send false data, most of them after a correct handshake. They may
+// break or delay their own connections, but nothing else.
 #include "support/hostile.hpp"
 
 #include "memory/region_table.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Resources that a process uses for its peers, and its behaviour when a resource runs out.
+// How a process serves its peers, especially when descriptors or places in a backlog run out.
 #include "support/descriptors.hpp"
 #include "support/faults.hpp"
 #include "support/hostile.hpp"
