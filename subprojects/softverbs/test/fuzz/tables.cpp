@@ -4,7 +4,7 @@
 /// this process reads them. Nevertheless, requests of this process must change only the memory that
 /// they are supposed to fill, and must complete at most once.
 ///
-/// The peer is a child process that is suspended forever. Its memory is the target of the writes.
+/// The peer is a child process that is suspended forever. Its memory is the target of the requests.
 /// This process itself fills the memory that the peer shares, and sends the peer's messages.
 
 #include "memory/published_tables.hpp"

@@ -12,7 +12,7 @@
 
 /// Code that is shared by the tests that connect by IP address.
 
-/// Parses an address of a soft device, or a loopback address.
+/// Parses an IPv4 or IPv6 address. The result holds a `sockaddr_in` if it is an IPv4 address.
 sockaddr_in6 ip(const char* text, std::uint16_t port = 0);
 sockaddr* of_c(sockaddr_in6& address);
 std::uint16_t port_of(rdma_cm_id* id);

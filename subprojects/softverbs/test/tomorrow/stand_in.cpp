@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Defines the new verbs of a simulated future libibverbs. Unless `SOFTVERBS_TOMORROW=with` is set,
-// it can't create a context for a driver, as if that function had been renamed.
+// its function that creates contexts for drivers fails, as if libibverbs had renamed that function.
 #include "tomorrow/tomorrow.hpp"
 
 #include <cerrno>
