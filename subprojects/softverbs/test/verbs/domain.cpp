@@ -482,7 +482,7 @@ TEST_CASE("XRC: a device can be closed after the memory of completions was unmap
     ibv_pd* parent = memory.parent_of(receiver.end.domain);
     REQUIRE(parent != nullptr);
     ibv_srq_init_attr_ex asked = to_share(parent, receiver.domain, completions_of(parent));
-    // The queue keeps all of its memory until the device is closed.
+    // The test does not destroy this queue. Closing the device does.
     ibv_srq* left = ibv_create_srq_ex(receiver.end.context, &asked);
     REQUIRE(left != nullptr);
     REQUIRE(receiver.post(left, 1, 0, 8) == 0);
