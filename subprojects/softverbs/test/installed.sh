@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Builds and installs the project without a parent project, moves it, and uses it with pkg-config and CMake.
-# $1: its sources. The remaining arguments: the C++ compiler.
+# Builds and installs the project without a parent project, moves the installation, and uses it with pkg-config and
+# CMake. $1: its sources. The remaining arguments: the C++ compiler.
 set -u
 sources=$1
 shift
@@ -45,7 +45,7 @@ done
   { echo 'FAILED: other files were installed:'; find "$folder/prefix" -type f; failures=1; }
 expect '/prefix/lib/elsewhere/libsoftverbs.so$' "$folder/prefix/bin/softverbs" path
 
-# The program calls only libibverbs' functions, and prints whether softverbs defines them.
+# The program needs no symbol of softverbs. It prints the names of the devices, and whether softverbs is loaded.
 mkdir "$folder/user"
 cat >"$folder/user/main.cpp" <<'EOF'
 #include <infiniband/verbs.h>
