@@ -113,7 +113,7 @@ class identifier final : public channel_member, public public_identifier {
   int acknowledged = 0;
   std::condition_variable all_acknowledged;
 
-  /// If the device has broken, ends all activity of the identifier, and posts an event, unless the
+  /// If the device has broken, ends all activity of the identifier. Also posts an event, unless the
   /// identifier is a request that was not accepted. Further calls then do nothing.
   void look_at_device();
   bool is_removed() const noexcept { return is_removed_; }

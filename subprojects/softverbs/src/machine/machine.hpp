@@ -58,7 +58,8 @@ class machine {
 
   /// Called after objects have been hidden in the tables. Waits until no thread of this process,
   /// and no other process, uses them. Returns false if a use by another process doesn't end within
-  /// five seconds, for example because that process was stopped. Must be called without any lock.
+  /// five seconds, for example because that process was stopped. Must be called without the
+  /// engine's lock, and without the locks that are taken after it.
   bool wait_for_users(const announcements::use& of);
 
   void listen(unsigned device, device_listener& who) { listeners_.push_back({device, &who}); }
