@@ -15,8 +15,8 @@ struct order {
     leave,
     /// Writes false data to the liar's own tables. `number` selects the data.
     lie,
-    /// Announces that the liar uses the queue pair and the region with these indices in the tables,
-    /// and never revokes the announcement.
+    /// Announces that the liar uses the queue pair and the region at the indices `pair` and
+    /// `region` of the tables, and never revokes the announcement.
     announce,
     /// Writes random data to all memory that the liar shares, and sends notices through all
     /// connections, for `milliseconds`. `number` is the seed.

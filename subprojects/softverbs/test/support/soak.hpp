@@ -52,9 +52,9 @@ struct knowledge {
   std::uint32_t offset;
   std::uint32_t length;
   std::uint64_t number;
-  /// The number of atomic operations that were started after the last one whose result is known,
-  /// and the counter's value after that one.
+  /// The number of atomic operations that were started after the last one whose result is known.
   std::atomic<std::uint32_t> counts;
+  /// The value of the counter after the last atomic operation whose result is known.
   std::uint64_t counted;
   /// The number of successful requests.
   std::atomic<std::uint64_t> done;
