@@ -31,7 +31,8 @@ struct command_file {
 
   std::vector<ibv_context*> contexts;
   std::unordered_set<protection_domain*> domains;
-  /// The number of domains on the device, including parent domains.
+  /// The number of domains that have not been destroyed, including parent domains. Imported
+  /// structures are not counted.
   std::size_t domains_alive = 0;
   structures<memory_region> regions;
   structures<device_memory> memories;
