@@ -182,8 +182,8 @@ TEST_CASE("a fault can complete a work request with any status by name or number
     completes(link.left, 10, IBV_WC_WR_FLUSH_ERR);
     CHECK(link.left.state() == IBV_QPS_ERR);
     CHECK(link.right.memory[0] == number);
-    // The failed request was not executed, except when the faults are injected in front of another
-    // device.
+    // The failed request was not executed, unless libsoftverbs-faults injects the faults in front
+    // of the device.
     if (!faults_are_in_front()) CHECK(link.right.memory[8] == 0);
     CHECK(link.right.state() == IBV_QPS_RTS);
   };
