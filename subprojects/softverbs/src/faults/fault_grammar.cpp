@@ -227,7 +227,9 @@ class reader {
     }
     if (pair) {
       if (fault_.when == occasion::verb || fault_.when == occasion::time)
-        return no("only completions and packets can be restricted to a queue pair");
+        return no(
+            "only the occasions `completion`, `send-completion`, `receive-completion` and `packet` "
+            "can be restricted to a queue pair");
       const auto wanted = number(*pair, highest_pair);
       if (!wanted) return no("`@` must be followed by the number of a queue pair");
       fault_.pair = static_cast<std::uint32_t>(*wanted);
