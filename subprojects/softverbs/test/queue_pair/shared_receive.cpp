@@ -176,7 +176,7 @@ TEST_CASE("resizing a shared queue keeps its receives") {
   CHECK(ibv_modify_srq(host.shared, &attributes, 4) == EINVAL);
 }
 
-TEST_CASE("a queue pair in ERR leaves shared receives to others and reports its last one") {
+TEST_CASE("a queue pair in ERR leaves shared receives to others and raises LAST_WQE_REACHED") {
   endpoint host(sharing());
   endpoint guest(guest_of(host));
   endpoint sender;

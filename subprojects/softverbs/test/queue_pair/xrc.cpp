@@ -85,7 +85,7 @@ TEST_CASE("opening an XRC domain requires all parameters") {
   CHECK((described.device_cap_flags & IBV_DEVICE_XRC) != 0);
 }
 
-TEST_CASE("an XRC domain and its completion queue are busy while the domain has objects") {
+TEST_CASE("an XRC domain and the objects that its queues use are busy while the queues exist") {
   xrc_receiver receiver;
   CHECK(ibv_close_xrcd(receiver.domain) == EBUSY);
   CHECK(ibv_destroy_cq(receiver.end.queue) == EBUSY);
