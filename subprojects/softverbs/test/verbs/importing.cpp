@@ -334,7 +334,7 @@ TEST_CASE("the objects of a command file exist until its last context is closed"
   }
 }
 
-TEST_CASE("imported device memory is the same memory and keeps it busy") {
+TEST_CASE("imported device memory is the same memory and is busy while it has a region") {
   const endpoint end;
   const imported_context imported(end.context);
   ibv_alloc_dm_attr attributes{4096, 0, 0};
@@ -452,7 +452,7 @@ TEST_CASE("imported objects don't count towards the limits", "[.][differ]") {
   CHECK(ibv_dealloc_pd(domain) == 0);
 }
 
-TEST_CASE("importing objects of a destroyed domain fails") {
+TEST_CASE("importing a region through a destroyed domain fails") {
   const endpoint end;
   const imported_context imported(end.context);
   ibv_pd* const domain = ibv_alloc_pd(end.context);
