@@ -27,7 +27,7 @@ constexpr const char* other_address = "198.18.83.2";
 
 }  // namespace
 
-TEST_CASE("a device failure is reported to all identifiers that are bound to it and to no others") {
+TEST_CASE("a device failure is reported exactly to the identifiers that are bound to the device") {
   cm_pair pair;
   event_source more_events;
   const one_id unbound(more_events);

@@ -133,7 +133,7 @@ TEST_CASE("device memory is initialized to zeros and can be copied to and from")
   }
 }
 
-TEST_CASE("regions of device memory are zero-based and keep it busy") {
+TEST_CASE("regions of device memory are zero-based and keep the memory busy") {
   endpoint end;
   ibv_dm* memory = allocate_device_memory(end.context, 1000);
   REQUIRE(memory != nullptr);
