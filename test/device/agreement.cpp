@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The parameters, other than addresses, on which two ends must agree: traffic class, service
-/// level and path MTU. RC and UC queue pairs check them in the handshake. UD queue pairs check them
-/// when they create an address handle.
+/// The parameters, other than addresses, on which two ends must agree. RC and UC queue pairs check
+/// traffic class, service level and path MTU in the handshake. UD queue pairs check traffic class
+/// and service level when they create an address handle, which also limits the size of datagrams to
+/// the smaller MTU.
 
 #include "datagrams.hpp"
 #include "transports.hpp"

@@ -250,7 +250,7 @@ TEST_CASE_METHOD(two_channels,
 
 TEST_CASE_METHOD(
     two_channels,
-    "a stream keeps the queue filled and returns when all of its requests have finished") {
+    "a stream returns when all of its requests have finished, however few of them are signaled") {
   buffer<> mine(bed.domain, pattern(256, 7));
   buffer<> theirs(bed.domain, 256);
   for (const std::uint32_t every : {1U, 3U, 16U, 1000U}) {
@@ -435,7 +435,7 @@ TEST_CASE_METHOD(two_channels, "a broken channel can be renewed and connects to 
   }
 }
 
-TEST_CASE("a channel can be prepared before its first handshake and before later ones") {
+TEST_CASE("a prepared channel can be moved into a channel and do its first handshake there") {
   const testbed bed;
   auto prepared = must(bed.domain.build_channel().build());
   const endpoint end = prepared.endpoint();

@@ -233,7 +233,7 @@ TEST_CASE("a socket that is watched only for hang-up may have unread data") {
   }
 }
 
-TEST_CASE("a wait for any event of a channel also ends when its watched descriptor is closed") {
+TEST_CASE("a wait for any event of a channel also ends when its watched socket hangs up") {
   const testbed bed;
   for (const wait_mode mode : all_modes) {
     for (const bool is_alone : {true, false}) {
@@ -541,7 +541,7 @@ TEST_CASE("a device failure during a channel's wait ends the wait and is reporte
   check_ends_wait("after:50ms=device-fatal", "device");
 }
 
-TEST_CASE("an inbox reports that the watched descriptor of its channel was closed") {
+TEST_CASE("an inbox reports that the watched socket of its channel has hung up") {
   const testbed bed;
   const auto pool = must(message_pool::create(bed.domain, 4, 64));
   for (const wait_mode mode : all_modes) {

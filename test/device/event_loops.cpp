@@ -256,7 +256,7 @@ TEST_CASE("a loop is notified that the peer's channel was destroyed") {
   CHECK(mine.deadline() == (wait_limit::time_point::max)());
 }
 
-TEST_CASE("a loop is notified that a watched descriptor was closed") {
+TEST_CASE("a loop is notified that a watched descriptor has become readable") {
   const testbed bed;
   channel_pair ends = connect_sleeping(bed);
   settle(ends.left);
@@ -290,7 +290,7 @@ TEST_CASE("a loop is notified that a watched descriptor was closed") {
   sender.join();
 }
 
-TEST_CASE("a loop of a hub is notified that a peer's channel was destroyed") {
+TEST_CASE("a loop of a hub is notified that the watched socket of a client has hung up") {
   loop_hub bed;
   auto clients = must(hub_clients<int>::create(bed.hub));
   channel_pair ends = bed.connect();

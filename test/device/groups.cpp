@@ -49,7 +49,7 @@ struct four_members {
   const testbed bed{};
   std::vector<group> all = connect_groups(bed, count);
 };
-/// Also has memory for each member.
+/// A fixture with the members of a group, and memory for each of them.
 struct members_with_memory : four_members {
   std::vector<buffer<>> memory = buffers(bed);
 };

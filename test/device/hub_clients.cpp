@@ -369,7 +369,7 @@ TEST_CASE("a table of clients refuses invalid calls with a message") {
   CHECK(failure_of(table::create(*serving.hub)) == error_kind::invalid_input);
 }
 
-TEST_CASE("a hub reports a channel whose watched descriptor is closed") {
+TEST_CASE("a hub reports a channel whose watched socket hangs up or becomes readable") {
   for (const wait_mode mode : all_modes) {
     served_hub serving(mode);
     sockets peer;

@@ -551,8 +551,8 @@ TEST_CASE("two threads answer a hub's fifty clients, any of which may be killed 
     const endpoint end = there.endpoint();
     channel link = must(std::move(there).handshake(here.endpoint()));
     made.link = must(std::move(here).handshake(end));
-    // Messages that arrive on this channel carry its index, by which the served side looks up the
-    // client.
+    // `serve` uses the index of the channel at which a message arrived as an index into `table`, so
+    // the new channel must get the index of the previous one.
     if (link.id().index == which)
       mine.link = std::move(link);
     else

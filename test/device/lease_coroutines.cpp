@@ -27,8 +27,9 @@ routine revoke(lease<both_ways>& granted, wait_limit limit = patience) {
   co_return success();
 }
 
-/// Awaits a lease in this way. This is not a coroutine, because g++ 11 crashes while it compiles a
-/// coroutine with a template parameter that is a value of an enumeration.
+/// Returns an awaitable that leases memory in the way `by`. This function is not a coroutine,
+/// because g++ 11 crashes while it compiles a coroutine with a template parameter that is a value
+/// of an enumeration.
 template <class... Arguments>
 auto async_lease(channel& from, lease_by by, Arguments&&... arguments) {
   if (by == lease_by::window)
@@ -38,7 +39,7 @@ auto async_lease(channel& from, lease_by by, Arguments&&... arguments) {
         std::forward<Arguments>(arguments)...);
   return from.async_lease<both_ways, lease_by::connection>(std::forward<Arguments>(arguments)...);
 }
-/// Awaits a lease, and passes it to the caller.
+/// Awaits a lease, and moves it to `into`.
 routine grant(channel& from, const leased_memory& memory, std::optional<lease<both_ways>>& into,
               wait_limit limit = patience, lease_by by = lease_by::window) {
   constexpr std::size_t length = 64;

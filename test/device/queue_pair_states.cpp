@@ -413,7 +413,7 @@ TEST_CASE("a UD queue pair goes from RESET to RTS and through SQD back to RTS") 
   go_the_long_way<transport::ud>(testbed{});
 }
 
-TEST_CASE("every state can be left for RESET, and every state but RESET for ERR") {
+TEST_CASE("each state that a program can request leads to RESET, and all but RESET to ERR") {
   const testbed bed;
   leave_every_state<transport::rc>(bed);
   leave_every_state<transport::uc>(bed);

@@ -32,7 +32,7 @@ constexpr std::size_t most_to_read = 1024 - 32 - 8;
 constexpr std::size_t most_to_write = 874;
 static_assert(32 + 8 + most_to_write + (most_to_write + 7) / 8 == 1024);
 
-/// A handler's write, as the handler and the test see it.
+/// A part of the lent memory to which a handler writes.
 struct piece {
   std::size_t offset;
   std::size_t length;
@@ -42,7 +42,7 @@ struct piece {
 struct sending_calls {
   explicit sending_calls(const caller_options& options = {}) : calls(serving.call_with(options)) {}
 
-  /// Writes pieces of the lent memory, each with another value.
+  /// Writes to pieces of the lent memory, with a different value for each piece.
   template <Method Called>
   void write(received_call<Called>& call, std::span<const piece> pieces) const {
     unsigned value = 100;
@@ -52,7 +52,7 @@ struct sending_calls {
       must(call.write(must(own.gather(0, each.length)), each.offset, patience));
     }
   }
-  /// The bytes of the memory after these writes, if all of them were 1 before.
+  /// Returns the bytes that the memory has after these writes if all of its bytes were 1 before.
   [[nodiscard]] static std::vector<std::byte> after(std::size_t size,
                                                     std::span<const piece> pieces) {
     std::vector<std::byte> made(size, std::byte{1});
@@ -67,7 +67,8 @@ struct sending_calls {
   caller calls;
 };
 
-/// Calls the method with memory of this size, whose bytes are 1. \returns its bytes after the call
+/// Calls the method with memory of this size, whose bytes are 1. \returns the bytes of the memory
+/// after the call
 template <Method Called>
 std::vector<std::byte> written_by(sending_calls& all, kept_calls<Called>& kept, std::size_t size,
                                   std::span<const piece> pieces) {
@@ -266,7 +267,7 @@ TEST_CASE(
     must(call.read(part, 0));
     CHECK(all_are(std::span(part).first(16), 1));
     CHECK(all_are(std::span(part).subspan(16), 9));
-    // Bytes that are sent inline in other requests, and several elements.
+    // These calls also accept an inline payload, and a list of several elements.
     must(call.write(inline_payload("abc"), 61));
     const std::array<scatter_element, 2> both{must(part.scatter(0, 1)), must(part.scatter(31, 1))};
     must(call.read(scatter_list(both), 62));
@@ -346,7 +347,7 @@ TEST_CASE("many calls that send shared memory are in flight, more than there are
   for (std::uint32_t i = 0; i < 8; ++i) {
     auto memory = must(filled<window_memory>(all.bed, 100, std::byte{1}).share());
     handles.push_back(must(all.calls.post_call<keep>(i, memory)));
-    // The calls keep the memory of which the test drops its handle.
+    // In every second round, the test drops its handle, so that only the call keeps the memory.
     if (i % 2 == 0) kept_memory.push_back(std::move(memory));
   }
   auto calls = all.serving.kept.take(8);

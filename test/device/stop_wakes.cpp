@@ -156,7 +156,8 @@ TEST_CASE("a coroutine keeps a callback registered only while it awaits a channe
     CHECK(stop.callbacks() == 1);
   }
   CHECK(stop.callbacks() == 0);
-  // A wait with a token needs no call before the stop request.
+  // Until a stop is requested, a wait with a stop token requires no call of `poll`, so the channel
+  // has no deadline.
   const routine waiting = await_message(alone.messages, until);
   CHECK(alone.link.deadline() == (wait_limit::time_point::max)());
   routine outlives = send_in_vain(alone.link, until);
@@ -263,7 +264,8 @@ TEST_CASE("an exchange polls its stop token if its descriptor is not used") {
 
 TEST_CASE("a stop request wakes the loop of a meeting") {
   const auto listener = must(tcp_listener::open("0"));
-  // The other listener accepts no connection, so the meeting waits for its hello.
+  // No program accepts the connection at the other listener, so the meeting gets no hello, and
+  // waits.
   const auto silent = must(tcp_listener::open("0"));
   CHECK(stop_a_sleep([&](const wait_limit& until) {
           const testbed bed;

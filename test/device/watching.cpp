@@ -237,7 +237,7 @@ TEST_CASE(
   CHECK(told == 1);
 }
 
-TEST_CASE("a failure before the wait ends it") {
+TEST_CASE("a failure that precedes a wait ends the wait") {
   const testbed bed;
   const auto queue = must(waitable_completion_queue::create(bed.context, 4));
   const failing_device failing("device-fatal");

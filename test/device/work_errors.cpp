@@ -43,9 +43,10 @@ void check_whole(const connected& pair) {
 /// The statuses that a mistake at the local end can cause. Hardware reports a protection error, but
 /// rxe reports some mistakes as a queue pair operation error.
 constexpr auto local_mistakes = {local_protection_error, local_queue_pair_operation_error};
-/// The statuses that can be reported if an access exceeds a region's rights or bounds, or if the
-/// queue pair lacks the right. In the latter case, rxe reports an invalid request.
+/// The status that is reported if an access exceeds a region's rights or bounds.
 constexpr auto access_refusals = {remote_access_error};
+/// The statuses that can be reported if the queue pair lacks the right to an access. rxe reports an
+/// invalid request.
 constexpr auto queue_pair_refusals = {remote_access_error, remote_invalid_request_error};
 
 /// Writes to, or reads from, memory that the peer's device refuses to access. Checks the results at
