@@ -33,7 +33,8 @@ class host {
   /// Leaves the next index of the table unused, as after the removal of an address.
   host& gap();
   enum class only : std::uint8_t { none, v1, v2 };
-  /// From now on, addresses are added for this RoCE version only.
+  /// Addresses that are added after this call get table entries for this RoCE version only. `none`
+  /// lifts the restriction.
   host& version(only which);
 
   [[nodiscard]] address_offer offer(unusable_addresses* unusable = nullptr) const {

@@ -233,7 +233,7 @@ class rank_process {
     return kills_.at != killing::when::never && kills_.step <= step;
   }
 
-  /// Returns true if the victim dies before it has met the others.
+  /// Returns true if the victim dies before it has met the others. \pre a rank is to be killed
   [[nodiscard]] bool may_be_missing() const {
     return kills_.step == meeting && kills_.at != killing::when::after;
   }

@@ -151,7 +151,7 @@ routine send_and_drop(channel& link, std::optional<barrier_session>& session) {
   co_return success();
 }
 
-/// A bootstrap that has no values of other ranks as long as `is_stalled`.
+/// A bootstrap that returns no values of other ranks while `is_stalled` is true.
 struct stalling_bootstrap : passing_bootstrap {
   const std::atomic<bool>* is_stalled;
   result<std::size_t> get(std::uint32_t from, std::string_view key, std::span<std::byte> into,
@@ -162,7 +162,8 @@ struct stalling_bootstrap : passing_bootstrap {
   }
 };
 
-/// The two ranks of a lazy world, whose addresses are missing as long as `is_stalled`.
+/// The two ranks of a lazy world. They cannot read each other's addresses while `is_stalled` is
+/// true.
 struct stalled_worlds {
   stalled_worlds() {
     std::vector<local_bootstrap> launched = local_bootstrap::create(2);
@@ -304,7 +305,7 @@ TEST_CASE("a coroutine may be destroyed when all ranks have arrived, but before 
       other = start(all.ranks, {1}, 3 * patience, kind);
       CHECK_FALSE(waiting.is_done());
     }
-    // Rank 1 succeeds if it needs only signals that rank 0 has sent before it left.
+    // Rank 1 succeeds if it needs only signals that rank 0 sent before the coroutine was destroyed.
     const auto results = finish(other);
     CHECK((results[1]->has_value() || blamed(*results[1]) == numbers{0}));
     check_next_barrier(all.ranks);

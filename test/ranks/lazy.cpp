@@ -480,8 +480,8 @@ TEST_CASE("ranks connect over a network that loses and duplicates and reorders d
   std::array<unsigned long long, effects.size()> strikes{};
   for (int round = 0; round < 10; ++round) {
     noting_worlds all(3);
-    // Only datagrams are struck. A connection retransmits a request only a limited number of times,
-    // and random faults might strike all of them.
+    // The faults affect only datagrams. A connection retransmits a request only a limited number of
+    // times, and random faults might affect all of these attempts.
     std::vector<std::string> faults;
     for (const std::uint32_t number : all.numbers)
       for (const char* const effect : effects)

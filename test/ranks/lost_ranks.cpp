@@ -590,7 +590,8 @@ TEST_CASE("an invalid report of a rank is ignored") {
   const std::vector<std::pair<std::uint64_t, std::uint64_t>> nonsense{
       {1, 2}, {1, 0xffff}, {0x7f, 1}, {13, 1}};
   for (std::uint32_t step = 1; step < 9; ++step) {
-    // Rank 1 aborts the step and enters the next one. There is no valid report about that one.
+    // Rank 1 aborts two steps because rank 0 is late. It sends no report to rank 0, because it
+    // blames rank 0 itself.
     for (int round = 0; round < 2; ++round)
       CHECK(kind_of(made[1]->barrier({0, 1}, 1ms)) == error_kind::timed_out);
     // A report is stored in a word of kind 5 if the number of its step is even, and of kind 6 if it

@@ -121,8 +121,8 @@ constexpr std::uint64_t connections_of_half_the_rate = 4096;
 /// The largest number of channels that a hub can have.
 constexpr std::uint64_t most_channels = 65535;
 
-/// The memory for each peer that counts towards the limit on locked memory. It consists of rings,
-/// completions, and the memory for the peer's messages, if it has any.
+/// The memory for each peer that counts towards the limit on locked memory. It consists of the
+/// rings, the completions, and, without a pool, the memory for the peer's messages.
 [[nodiscard]] constexpr std::uint64_t locked_of(const channel_size& size,
                                                 std::uint64_t message_size) {
   return parts_of_mlx5_queue_pair(size).rings + (size.sends + size.receives) * 64 +

@@ -53,7 +53,7 @@ class public_words {
 /// The state that one end publishes. Both ends number their connections, starting with 1.
 struct board_end {
   std::atomic<std::uint64_t> reached{0};  ///< the number of the connection times 8, plus the step
-  /// The last connection whose end this end has announced. Requests on this connection may fail at
+  /// The last connection that this end has decided to end. Requests on this connection may fail at
   /// both ends.
   std::atomic<std::uint64_t> ended{0};
   std::atomic<std::uint64_t> broken{0};  ///< the last connection that this end no longer uses
