@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// A coroutine type for tests. The coroutine starts immediately. Its owner can read its
-/// result, or destroy it before it has finished.
+/// A coroutine type for tests. The coroutine starts immediately. The owner of the `eager` object
+/// can read the coroutine's result, or destroy the coroutine before it has finished.
 #pragma once
 
 #include <coroutine>

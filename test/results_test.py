@@ -31,7 +31,7 @@ test cases: 9 | 8 passed | 1 failed
 
 
 def run(arguments, *logs):
-    """The output for logs with such tests, with such arguments."""
+    """The lines that results.py prints for these arguments and logs. A log is a list of tests."""
     with tempfile.TemporaryDirectory() as folder:
         paths = [pathlib.Path(folder) / f"{number}.json" for number, _ in enumerate(logs)]
         for path, tests in zip(paths, logs):
@@ -45,7 +45,7 @@ def test(name, result, **said):
 
 
 def shown(result, stdout="", stderr=""):
-    """The output for a log with such a test and a test that has passed."""
+    """The lines for a log with two tests: one that has passed, and one with this result and output."""
     return run(["default"], [test("some / good", "OK"), test("some / test", result, stdout=stdout, stderr=stderr)])
 
 

@@ -15,8 +15,8 @@ def in_parallel(function, items):
 
 
 def report(names, judge):
-    """Calls judge(name) for each name, which returns "passed", "failed" or "skipped", and a text. Shows these,
-    with the counts in the last line. Returns the exit status, which is 0 if at least one passed and none failed."""
+    """Calls judge(name) for each name. judge returns "passed", "failed" or "skipped", and a text. Prints a line for
+    each name, and then the counts. Returns the exit status, which is 0 if at least one passed and none failed."""
     counts = collections.Counter()
     for name, (word, text) in zip(names, in_parallel(judge, names)):
         counts[word] += 1

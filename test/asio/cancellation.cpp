@@ -45,8 +45,8 @@ TEST_CASE("a cancelled operation of Asio leaves its memory to the request") {
   std::optional<work> done;
   net::cancellation_signal cancel;
   ends.left.async_send(shared, bind_cancellation_slot(cancel.slot(), store(done)));
-  // The request may already have had effects, so it ignores total cancellation, which would promise
-  // that there were none.
+  // The request may already have had effects, so the operation ignores total cancellation, which
+  // would promise that there were none.
   cancel.emit(net::cancellation_type::total);
   ends.context.poll();
   CHECK_FALSE(done.has_value());

@@ -19,7 +19,8 @@ using namespace verbspp::test;
 
 namespace {
 
-// An exchange may also have to wait until its socket is writable.
+// An `asio_source` waits only until a descriptor is readable. It does not accept an exchange, which
+// may also have to wait until its socket is writable.
 template <class Source>
 concept AsioWaitsFor = requires(net::any_io_executor executor, Source& source) {
   asio_source<Source>(executor, source);

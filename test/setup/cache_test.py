@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Checks that ccache, as scripts/lib.sh configures it, rebuilds a precompiled header when a file in it has
-changed, and also the objects compiled with it. The arguments are the compiler arguments of such programs."""
+changed, and also the objects compiled with it. The arguments are the options with which the build compiles objects
+that use a precompiled header."""
 
 import pathlib
 import shutil

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // The library's value types are copied bytewise. A type that represents a C type or a number has
-// its size and alignment.
+// the same size and alignment as that C type or number.
 
 #include <verbspp/verbspp.hpp>
 

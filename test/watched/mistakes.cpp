@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Mistakes that AddressSanitizer and, unless a comment names only AddressSanitizer, Valgrind
-/// detect. Each of them is a separate test case that runs only if it is selected by its name, as
-/// ./watched.py does. The tool must report the line that is marked with the comment "caught".
+/// Mistakes that AddressSanitizer and Valgrind must detect. Each mistake is a separate test case,
+/// which runs only if it is selected by its name, as ./watched.py does. The tool must report the
+/// line that is marked with the comment "caught". If the comment is "caught by AddressSanitizer",
+/// Valgrind does not detect the mistake.
 #include "../device/channels.hpp"
 #include <verbspp/memory/detail/watched_memory.hpp>
 #include <verbspp/memory/shared_buffer.hpp>

@@ -40,7 +40,7 @@ def mistakes_in(source, wrapped):
 def run(command):
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     output = done.stdout + done.stderr
-    # Symbolizes the frames itself, because not every compiler's sanitizer finds its symbolizer.
+    # Finds the lines of the frames by addr2line, because not every compiler's sanitizer finds its own symbolizer.
     offsets = [offset for module, offset in FRAME.findall(output) if os.path.samefile(module, command[0])]
     if offsets:
         output += subprocess.run(["addr2line", "-e", command[0], *offsets], capture_output=True, text=True).stdout
