@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Values of the connection manager that need no device: addresses, private data, and the
-/// texts that describe them.
+/// Values of the connection manager that need no device: addresses, private data, and the texts of
+/// events, states and rejection reasons.
 
 #include "../catch.hpp"
 #include <verbspp/cm.hpp>

@@ -141,11 +141,10 @@ TEST_CASE("ends of different link layers do not connect") {
                    to_string(bed.port.link_layer()), to_string(remote.link_layer));
 }
 
-TEST_CASE("ends of different GID types do not connect") {
+TEST_CASE("an end whose GID type contradicts its link layer does not connect") {
   const testbed bed;
   endpoint remote = must(bed.right().build()).endpoint();
   if (!bed.is_ethernet()) {
-    // A RoCE address on InfiniBand contradicts itself.
     remote.gid_type = gid_type::roce_v2;
     const error e = refused_before_the_device(bed, remote);
     CHECK(e == error_kind::invalid_input);

@@ -162,7 +162,7 @@ TEST_CASE("a sleeping hub wakes for a message although an earlier event is unrea
   }
 }
 
-TEST_CASE("polling a hub's channel takes its completions and detects a destroyed peer") {
+TEST_CASE("polling a hub's channel takes its completions and detects that a socket hung up") {
   const testbed bed;
   const auto hub = must(channel_hub::create(bed.domain));
   socket_pair sockets;

@@ -209,14 +209,15 @@ TEST_CASE("sessions and blocking calls take part in the same barrier") {
       for (std::uint32_t round = 1; round <= 10; ++round) {
         ++come;
         if ((rank + round) % 2 == 0) {
-          require(all.ranks[rank].barrier(patience, kind).has_value(), "the blocking barrier");
+          require(all.ranks[rank].barrier(patience, kind).has_value(),
+                  "the blocking barrier failed");
         } else {
           barrier_session session = must(all.ranks[rank].start_barrier(patience, kind));
           if (rank == 0)
             serve(session, [&] { return must(session.advance()); });  // wakes by its descriptor
-          require(std::move(session).run().has_value(), "the session");
+          require(std::move(session).run().has_value(), "the session failed");
         }
-        require(come >= round * count, "all to have arrived");
+        require(come >= round * count, "a rank left the barrier before all had arrived");
       }
     });
   }
@@ -312,7 +313,7 @@ TEST_CASE("a coroutine may be destroyed when all ranks have arrived, but before 
   }
 }
 
-TEST_CASE("an awaited barrier fails with the same errors as a blocking one") {
+TEST_CASE("an awaited barrier fails with the same kind of error as a blocking one") {
   local_worlds all(2);
   event_loop loop;
   routine waiting = wait_for_barrier(loop, all.ranks[0]);
@@ -373,7 +374,7 @@ TEST_CASE("a stop request ends a session") {
   check_next_barrier(all.ranks);
 }
 
-TEST_CASE("sessions blame a rank that has left before their limit", "[long]") {
+TEST_CASE("sessions blame a rank that has left, and do so before their limit", "[long]") {
   for (const barrier_kind kind : {barrier_kind::centralized, barrier_kind::dissemination}) {
     local_worlds all(3);
     sessions started = start(all.ranks, {0, 1}, 6 * patience, kind);
@@ -423,7 +424,7 @@ TEST_CASE("a session blames a rank whose channel the program has replaced") {
   check_blamed(finish(started)[0], {1}, error_kind::not_connected);
 }
 
-TEST_CASE("the program may destroy channels of the world, to which a session has sent signals") {
+TEST_CASE("the program may destroy channels of the world over which a session has sent signals") {
   for (const bool destroys : {false, true}) {
     CAPTURE(destroys);
     local_worlds all(3);
@@ -467,11 +468,11 @@ TEST_CASE("a blocking barrier ends when another rank destroys its session") {
     }
     const auto start = clock::now();
     const group_results done = all.ranks[1].barrier(3 * patience, barrier_kind::centralized);
-    require(clock::now() < start + 2 * patience, "the notification");
+    require(clock::now() < start + 2 * patience, "the rank was not notified in time");
     // Both ranks may have arrived before the session was destroyed.
     if (done.has_value()) return;
-    require(blamed(done) == numbers{0}, "0 to be blamed");
-    require(kind_of(done) == error_kind::cancelled, "the kind");
+    require(blamed(done) == numbers{0}, "rank 0 is not blamed");
+    require(kind_of(done) == error_kind::cancelled, "the error kind is wrong");
   });
   check_next_barrier(all.ranks);
 }
@@ -539,7 +540,7 @@ TEST_CASE("a world with a session in progress refuses other steps") {
   for (const auto& result : finish(started)) CHECK(result->has_value());
   on_threads(2, [&](std::uint32_t rank) {
     const auto sum = must(all.ranks[rank].all_reduce(rank, std::plus<>(), patience));
-    require(sum == 1, "the sum");
+    require(sum == 1, "the sum is wrong");
   });
 }
 
@@ -556,11 +557,11 @@ TEST_CASE("a step that the function of all_reduce begins is refused") {
   on_threads(2, [&](std::uint32_t rank) {
     world& mine = all.ranks[rank];
     const auto combine = [&](std::uint32_t left, std::uint32_t right) {
-      require(kind_of(mine.barrier(patience)) == error_kind::busy, "the step to be refused");
+      require(kind_of(mine.barrier(patience)) == error_kind::busy, "the step was not refused");
       return left + right;
     };
-    require(must(mine.all_reduce(rank, combine, patience)) == 1, "the sum");
-    require(mine.barrier(patience).has_value(), "the next step");
+    require(must(mine.all_reduce(rank, combine, patience)) == 1, "the sum is wrong");
+    require(mine.barrier(patience).has_value(), "the next step failed");
   });
 }
 
@@ -623,7 +624,8 @@ TEST_CASE("one thread connects the ranks of a lazy world by sessions") {
 TEST_CASE("a session that waits only for its requests answers other ranks of a lazy world") {
   lazy_worlds all(3);
   on_threads(2, [&](std::uint32_t rank) {
-    require(all.ranks[rank].peers().connect({1 - rank}, patience).has_value(), "the connection");
+    require(all.ranks[rank].peers().connect({1 - rank}, patience).has_value(),
+            "ranks 0 and 1 were not connected");
   });
   buffer<> memory(all.bed.domain, pattern(64, 1));
   // No receive is posted for this send yet, so the signal to rank 1 waits behind it.
@@ -664,7 +666,7 @@ TEST_CASE("a session may be destroyed while the addresses of ranks are missing")
   all.is_stalled = false;
   static_cast<void>(all.made[1]->barrier(50ms));
   on_threads(2, [&](std::uint32_t rank) {
-    require(all.made[rank]->barrier(patience).has_value(), "the next barrier");
+    require(all.made[rank]->barrier(patience).has_value(), "the next barrier failed");
   });
 }
 

@@ -307,7 +307,8 @@ TEST_CASE("a rank with another version of the protocol is refused") {
   CHECK(second.rank() == 1);
 }
 
-TEST_CASE("a meeting point of another version or another service is detected", "[not-in-vm]") {
+TEST_CASE("a meeting point of another version is detected, and joining at another service fails",
+          "[not-in-vm]") {
   // The listener is not a meeting point. It accepts the connection, and answers either with the
   // refusal that a meeting point of another version sends, or with bytes that are not part of the
   // protocol.

@@ -103,7 +103,7 @@ TEST_CASE("no rank leaves a barrier before all have arrived") {
   }
 }
 
-TEST_CASE("barriers work for any sequence of subsets of a world's ranks") {
+TEST_CASE("barriers work for subsets of a world's ranks, and invalid lists of ranks are refused") {
   local_worlds all(5);
   const std::vector<std::uint32_t> odd{1, 3};
   const std::vector<std::uint32_t> even{4, 0, 2};
