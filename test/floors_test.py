@@ -35,7 +35,7 @@ class Floors(unittest.TestCase):
         self.assertEqual(list(floors.missing_in_picture(picture)), [])
         self.assertEqual(len(list(floors.missing_in_picture(picture.replace("calls", "cells")))), 1)
 
-    def test_arrows_that_point_down(self):
+    def test_includes_of_lower_floors_are_accepted(self):
         self.assertEqual(problems(**{
             LOWEST: "<string>",
             MIDDLE: "<verbspp/base/error.hpp>",
@@ -72,12 +72,12 @@ class Floors(unittest.TestCase):
         self.assertEqual(len(found), 1, found)
         self.assertIn("for programs", found[0])
 
-    def test_folder_that_is_no_floor(self):
+    def test_folder_that_is_not_a_floor(self):
         found = problems(**{"include/verbspp/verbs/device.hpp": ""})
         self.assertEqual(len(found), 1, found)
         self.assertIn("is on no floor", found[0])
 
-    def test_header_that_is_not_there(self):
+    def test_header_that_does_not_exist(self):
         found = problems(**{MIDDLE: "<verbspp/verbs/device.hpp>"})
         self.assertEqual(len(found), 1, found)
         self.assertIn("which does not exist", found[0])

@@ -34,7 +34,7 @@ class Counts(unittest.TestCase):
         text = b"0 upgraded, 3 newly installed, 0 to remove and 4 not upgraded.\nSetting up a (1)\nSetting up b (1)\n"
         self.assertEqual(so_far(text), "2 packages done, 1 left")
 
-    def test_bytes_that_are_no_text(self):
+    def test_bytes_that_are_not_text(self):
         self.assertEqual(so_far(b"\xff\xfe\n[1/2] \xff\n"), "1 objects done, 1 left")
 
 
@@ -47,7 +47,7 @@ class Command(unittest.TestCase):
             done = subprocess.run(arguments, capture_output=True, text=True, timeout=60)
             return done.returncode, done.stdout, done.stderr, log.read_text()
 
-    def test_output_is_in_the_log_alone(self):
+    def test_output_is_only_in_the_log(self):
         self.assertEqual(self.run_it("sh", "-c", "echo out; echo error >&2"), (0, "", "", "out\nerror\n"))
 
     def test_a_log_is_continued(self):

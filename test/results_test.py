@@ -53,11 +53,11 @@ class Results(unittest.TestCase):
     def test_success_is_only_counted(self):
         self.assertEqual(shown("SKIP"), ["1 0 1"])
 
-    def test_what_a_compiler_says_comes_first(self):
+    def test_an_error_of_a_compiler_is_given_as_the_cause(self):
         lines = shown("FAIL", "a.hpp:1:2: error: redundant\n   1 | x = y;\n     | ^\n")
         self.assertEqual(lines[-2], "failed: default: some / test: a.hpp:1:2: error: redundant")
 
-    def test_test_case_and_assertion_are_shown_whatever_else_is_said(self):
+    def test_test_case_and_assertion_are_shown_despite_much_other_output(self):
         lines = shown("FAIL", OF_CATCH, "".join(f"softverbs: remark {number}\n" for number in range(500)))
         self.assertLess(len(lines), 40)
         self.assertIn("    in: who lies is doubted: on a busy machine", lines)
@@ -71,32 +71,32 @@ class Results(unittest.TestCase):
         lines = shown("FAIL", OF_CATCH * 5)
         self.assertIn("    and 3 more complaints", lines)
 
-    def test_complaint_of_a_script_is_what_it_is_about(self):
+    def test_a_complaint_of_a_script_is_given_as_the_cause(self):
         lines = shown("FAIL", "FAILED: ib_send_bw\nand why\n")
         self.assertEqual(lines[-2], "failed: default: some / test: FAILED: ib_send_bw")
 
-    def test_exception_of_python(self):
+    def test_an_exception_of_python_is_given_as_the_cause(self):
         lines = shown("FAIL", "", 'Traceback:\n  File "a.py"\nAssertionError: 1 != 2\n')
         self.assertEqual(lines[-2], "failed: default: some / test: AssertionError: 1 != 2")
 
-    def test_what_passes_again_is_unsteady(self):
+    def test_a_test_that_passes_the_second_time_is_unsteady(self):
         first = [test("some / good", "OK"), test("some / test", "FAIL", stdout=OF_CATCH)]
         lines = run(["default"], first, [test("some / test", "OK")])
         self.assertIn("      16 == 0", lines)
         self.assertEqual(lines[-2], "unsteady: default: some / test: who lies is doubted: on a busy machine")
         self.assertEqual(lines[-1], "2 0 0")
 
-    def test_what_does_not_pass_again_has_failed(self):
+    def test_a_test_that_does_not_pass_the_second_time_has_failed(self):
         first = [test("some / one", "FAIL"), test("some / other", "TIMEOUT")]
         lines = run(["default"], first, [test("some / one", "FAIL"), test("some / third", "OK")])
         self.assertEqual(lines[-3:], ["failed: default: some / one: FAIL", "failed: default: some / other: TIMEOUT", "0 2 0"])
 
-    def test_few_that_failed_run_again_by_the_names_that_meson_takes(self):
+    def test_a_few_failed_tests_are_listed_by_the_names_that_meson_accepts(self):
         failed = [test("part:some+slow / a / b: c", "FAIL"), test("part / none", "FAIL"), test("part:x / good", "OK")]
         self.assertEqual(run(["--failed"], failed), ["part:a / b: c", "part:none"])
         self.assertEqual(run(["--failed"], failed * 3), [])
 
-    def test_without_a_complaint_the_last_line_has_to_do(self):
+    def test_without_a_complaint_the_last_line_is_given_as_the_cause(self):
         self.assertEqual(shown("TIMEOUT", "begun\n")[-2], "failed: default: some / test: begun")
         self.assertEqual(shown("TIMEOUT")[-2], "failed: default: some / test: TIMEOUT")
 

@@ -53,12 +53,12 @@ class Steady(unittest.TestCase):
                 for line in lines:
                     self.assertEqual(problems(name, "", line), [(2, f"{kind}: {line.strip()}")])
 
-    def test_what_is_right_is_not(self):
+    def test_steady_lines_are_not_found(self):
         for name, lines in RIGHT.items():
             for line in lines:
                 self.assertEqual(problems(name, line), [])
 
-    def test_marker_with_a_reason_is_taken(self):
+    def test_marker_with_a_reason_is_accepted(self):
         for files in FOUND.values():
             for name, lines in files.items():
                 sign = "//" if name == "a.cpp" else "#"

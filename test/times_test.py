@@ -16,7 +16,7 @@ class Times(unittest.TestCase):
         log = "# ninja log v5\n0\t9000\t1\ta.o\tx\n0\t2000\t1\tb.o\tx\n0\t1000\t1\ta.o\tx\n0\t9000\t1\tprogram\tx\n"
         self.assertEqual(times.objects_of(log), [(2.0, "b.o"), (1.0, "a.o")])
 
-    def test_the_wrapper_prints_the_processor_time(self):
+    def test_the_processor_time_that_the_wrapper_prints_is_read(self):
         a = {"name": "a", "duration": 1, "stderr": "a\nprocessor time: 0.500 s, and 0.250 s of the system\n"}
         b = {"name": "b", "duration": 2}
         log = "".join(json.dumps(test) + "\n" for test in [a, b])
@@ -37,7 +37,7 @@ class Times(unittest.TestCase):
         self.assertEqual([line.split()[3] for line in times.too_slow("object", objects, 20)], ["a.o"])
         self.assertEqual(list(times.too_slow("object", objects, 40)), [])
 
-    def test_limits_are_in_proportion_to_the_machine(self):
+    def test_limits_are_scaled_to_the_machine_down_to_a_minimum(self):
         self.assertEqual(times.limits(3.5), (10, 40))
         self.assertEqual(times.limits(28), (80, 60))
 

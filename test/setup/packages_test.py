@@ -94,14 +94,14 @@ class Packages(unittest.TestCase):
             self.assertEqual(self.run_bash(f"{function} here"), (0, ""))
         self.assertEqual(self.calls(), [])
 
-    def test_only_the_missing_are_installed_and_announced(self):
+    def test_only_missing_packages_are_installed_and_announced(self):
         status, output = self.run_bash("need_packages here two one")
         self.assertEqual(status, 0, output)
         self.assertEqual(self.installed(), ["one", "two"])
         self.assertIn("installing one two: 2 packages, a download of 2 MB, 4 MB on disk", output)
         self.assertFalse([call for call in self.calls() if "update" in call])
 
-    def test_a_user_who_may_not_install_gets_the_command(self):
+    def test_a_user_who_may_not_install_packages_gets_the_command(self):
         self.write("user", "1000\n")
         status, output = self.run_bash("need_packages here one two; echo went on")
         self.assertEqual(status, 1)
@@ -112,13 +112,13 @@ class Packages(unittest.TestCase):
         self.assertIn("status 1", output)
         self.assertEqual(self.calls(), [])
 
-    def test_sudo_installs(self):
+    def test_packages_are_installed_with_sudo(self):
         self.write("user", "1000\n")
         self.write("sudo", '#!/bin/sh\n[ "$1" != --non-interactive ] || shift\nexec "$@"\n')
         status, output = self.run_bash("need_packages one")
         self.assertEqual((status, self.installed()), (0, ["one"]), output)
 
-    def test_nothing_installed_is_upgraded(self):
+    def test_an_installation_that_would_upgrade_a_package_is_refused(self):
         status, output = self.run_bash("need_packages one old")
         self.assertEqual((status, self.installed()), (1, []))
         self.assertIn("would upgrade libold from 1.0 to 2.0", output)
@@ -129,7 +129,7 @@ class Packages(unittest.TestCase):
             self.assertEqual(self.run_bash(function, VERBSPP_MAY_UPGRADE="1")[0], 0)
         self.assertEqual(self.installed(), ["old", "one"])
 
-    def test_wanted_ones_do_not_keep_each_other_out(self):
+    def test_wanted_packages_are_installed_even_if_others_cannot_be(self):
         status, output = self.run_bash("want_packages one old bad unknown two || echo status $?")
         self.assertIn("status 1", output)
         self.assertEqual(self.installed(), ["one", "two"])
@@ -151,7 +151,7 @@ class Packages(unittest.TestCase):
         status, output = self.run_bash("need_packages late")
         self.assertEqual((status, self.installed()), (0, ["late"]), output)
 
-    def test_lists_are_updated_once(self):
+    def test_lists_are_updated_only_once(self):
         status, output = self.run_bash("need_packages unknown")
         self.assertEqual(status, 1)
         self.assertIn("Unable to locate package unknown", output)

@@ -5,7 +5,7 @@ windows of the size of a telephone and of a desktop. Without Chromium these test
 
     site_test.py ROOT [--screenshots FOLDER]
 
-The last line has the sums of passed, failed and skipped tests.
+The last line contains the numbers of passed, failed and skipped tests.
 """
 
 import pathlib

@@ -56,7 +56,7 @@ class Command:
         """Waits until the command ends, checks its status, and returns its output."""
         if not self.guest.wait_for(lambda: self.status is not None, deadline):
             self.kill()
-            raise self.failure(f"was not done within {deadline} s")
+            raise self.failure(f"did not end within {deadline} s")
         if self.status != expected:
             raise self.failure(f"ended with status {self.status}")
         return self.output
@@ -183,7 +183,7 @@ class Guest:
                 monitor.sendall(json.dumps(command).encode() + b"\n")
                 while "return" not in (answer := json.loads(answers.readline())):
                     if "error" in answer:
-                        raise Failure(f"the emulator says {answer}")
+                        raise Failure(f"the emulator reports {answer}")
 
     def leave(self):
         """Ends the guest, and waits until it is off. Returns a description of the failure; empty if it succeeded."""
