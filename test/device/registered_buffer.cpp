@@ -246,6 +246,7 @@ TEST_CASE("a registered buffer that cannot be registered leaves no memory behind
   for (int i = 0; i < 100; ++i)
     CHECK(failure_of(bytes_buffer::allocate(bed.domain, std::size_t{1} << 41)) ==
           error_kind::resource_exhausted);
+  CHECK(fails.calls() == 100);
 }
 
 TEST_CASE("a registered buffer prints its properties") {

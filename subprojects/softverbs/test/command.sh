@@ -88,9 +88,13 @@ if $compiler -fsanitize=address -x c "$folder/devices.c" -o "$folder/sanitized" 
   ASAN_OPTIONS=detect_leaks=0 "$folder/sanitized" >/dev/null 2>&1; [ $? = 7 ]; then
   expect 7 'soft0' env ASAN_OPTIONS=detect_leaks=0 "$command" run "$folder/sanitized"
 fi
-# The command refuses to run a setuid program of another user for an unprivileged user.
+# The command refuses programs that run with another group's or user's rights.
 if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null; then
   chmod 755 "$folder"
+  cp "$folder/devices" "$folder/grouped"
+  chgrp 65534 "$folder/grouped"
+  chmod 2755 "$folder/grouped"
+  expect 126 "another user's or group's" "$command" run "$folder/grouped"
   cp "$folder/devices" "$folder/other"
   chmod 4755 "$folder/other"
   if setpriv --reuid 65534 --clear-groups test -r "$command"; then
