@@ -85,7 +85,7 @@ def main():
     if len(files) < 2 * len(FLOORS):
         sys.exit(f"{project} does not look like the project")
     found = [*problems(files), *missing_in_picture((project / "docs/pictures/floors.svg").read_text())]
-    print("\n".join(found) or f"{len(files)} files, every arrow points down")
+    print("\n".join(found) or f"{len(files)} files: none includes a higher floor, and no includes form a circle")
     return 1 if found else 0
 
 

@@ -151,7 +151,7 @@ int seeker() {
   end.connect(there);
   if (end.write(1, {end.piece(0, 8)}, there) != 0) return 4;
   if (end.wait().status != IBV_WC_RETRY_EXC_ERR) return 5;
-  return says(heard.line(), "another version of softverbs") ? 0 : 6;
+  return says(heard.line(), "another version or configuration of softverbs") ? 0 : 6;
 }
 
 }  // namespace limits_of_host
