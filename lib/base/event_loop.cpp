@@ -83,7 +83,7 @@ result<void> event_loop::sleep(std::size_t count, const wait_limit& limit) noexc
   signal = {.fd = signal_.descriptor(), .events = POLLIN, .revents = 0};
   VERBSPP_TRYV(detail::wait_readable(std::span(entries_.get(), count + 1),
                                      until.is_active() ? limit.deadline() : limit));
-  // The tokens are read after this, so no request is lost.
+  // The stop tokens are read after the signal is lowered, so no stop request is lost.
   if (signal.revents != 0) detail::lower(signal_.descriptor());
   return success();
 }
@@ -116,9 +116,9 @@ void event_loop::take_due() noexcept {
   }
 }
 
-/// Resumes the coroutine of each due source whose wait has ended, and lets the other sources wait
-/// again. A resumed coroutine may start another wait, or destroy other coroutines.
-/// \returns true if a source was due
+/// Resumes the coroutine of each due source whose wait has ended, and lets the other due sources
+/// wait again. A resumed coroutine may start another wait, or destroy other coroutines.
+/// \returns true if the list of due sources was not empty
 bool event_loop::resume_due() noexcept {
   bool was_one = false;
   while (due_.next != &due_) {
