@@ -82,8 +82,8 @@ result<page_range> page_range::allocate(std::size_t count, std::size_t size,
         pages_appear(memory, rounded, huge_page);
         return page_range(memory, rounded, page_kind::huge);
       }
-    // There are no suitable reserved huge pages. But the kernel may turn normal pages into huge
-    // ones if they are suitably aligned.
+    // No reserved huge pages could be mapped with this alignment. But the kernel may turn normal
+    // pages into huge ones if they are suitably aligned.
     if (void* const memory = map_aligned(rounded, std::max(options.alignment, huge_page), page)) {
       const bool asked = ::madvise(memory, rounded, MADV_HUGEPAGE) == 0;
       pages_appear(memory, rounded, page);
