@@ -146,7 +146,7 @@ void channel_core::take_hang_up() noexcept {
     give_up(wait_end::file_descriptor, reason_of(wait_end::file_descriptor, wait_limit::forever()));
 }
 
-/// Processes the completions that one poll has returned. Callers can handle the usual case, a
+/// Processes the completions that one poll has returned. Some callers handle the usual case, a
 /// single successful completion, themselves.
 /// \returns true if there may be more completions
 bool channel_core::complete_all(const ibv_wc (&completions)[16], int filled) noexcept {
@@ -212,7 +212,7 @@ void channel_core::fail_receive(inbox_state& inbox, std::uint32_t status,
 /// Fails all receives that inboxes have posted.
 void channel_core::flush_inboxes() noexcept {
   for (inbox_state* each = first_inbox_; each != nullptr;) {
-    // The last receive of a destroyed inbox also destroys its state.
+    // If the inbox was destroyed, its state is deleted when its last receive fails.
     inbox_state* const next = each->next;
     each->tag = new_inbox_tag();
     for (std::uint32_t left = each->posted; left != 0; --left)
@@ -359,8 +359,8 @@ VERBSPP_DATA_PATH void channel_core::call_due_and_late() noexcept {
 
 void channel_core::run_continuations() noexcept { call_due_and_late(); }
 
-/// Gives up the requests and conditions whose limit has been reached, or for which a stop was
-/// requested, and calls all continuations that are due.
+/// Handles expired limits and stop requests: calls the continuation of each expired condition; if a
+/// request has expired, breaks the connection, and calls all continuations that are due.
 void channel_core::call_late_continuations() noexcept {
   // Reading the clock costs as much as a continuation, so a busy channel rarely does it.
   polls_to_look_ = 16;

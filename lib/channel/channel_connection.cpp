@@ -289,8 +289,8 @@ result<void> channel_connection::ask_to_be_woken() noexcept {
 }
 
 void channel_connection::wake() const noexcept {
-  // Without a descriptor, no thread sleeps on it: the program either only polls, or checks
-  // `has_news` or `deadline` before it sleeps.
+  // If a descriptor does not exist, no thread sleeps on it: the program only polls, or it will
+  // check `has_news` or `deadline` before it sleeps.
   for (const int* const each : {&loop_signal_, &wait_signal_})
     if (const int signal = __atomic_load_n(each, __ATOMIC_SEQ_CST); signal >= 0) raise(signal);
 }

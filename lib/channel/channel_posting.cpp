@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Posting an inbox's receives, and marking guarded memory.
+/// The inboxes of a channel and their receives, and the marking of guarded memory.
 #include "channel/hub_state.hpp"
 #include "channel/inbox_state.hpp"
 #include <verbspp/channel/detail/channel_core.hpp>

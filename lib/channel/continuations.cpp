@@ -53,7 +53,7 @@ continuation* continuations::take_met() noexcept {
 continuation* continuations::take_expired(time_point now,
                                           const std::chrono::nanoseconds& usual_limit) noexcept {
   continuation* expired = nullptr;
-  // The tokens are read after this, so no request is lost.
+  // The stop tokens are read after the flag is cleared, so no stop request is lost.
   __atomic_store_n(&has_stop_, false, __ATOMIC_SEQ_CST);
   alarm_ = (time_point::max)();
   const wait_limit of_default(usual_limit);

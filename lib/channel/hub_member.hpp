@@ -37,7 +37,8 @@ struct [[gnu::visibility("hidden")]] hub_member {
   /// call this. \returns true if there was a completion
   template <class TakeSent, class Take>
   [[nodiscard]] bool take_each(TakeSent take_sent, Take take) noexcept {
-    // All requests before a failed one have succeeded, so this order of reading loses no failure.
+    // No request in the send queue succeeds after one has failed. So `sent_`, which is read later,
+    // never includes a request after a failure that `end` does not include.
     const std::uint32_t end = __atomic_load_n(&end_, __ATOMIC_ACQUIRE);
     const std::uint64_t sent = __atomic_load_n(&sent_, __ATOMIC_ACQUIRE);
     if (sent == taken_sent_ && first_ == end) return false;

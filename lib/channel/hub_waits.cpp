@@ -63,8 +63,8 @@ void hub_state::report(channel_id id) noexcept {
 
 void hub_state::hand_over(continuation& call) noexcept {
   {
-    // Because of the lock, no thread misses the call: a thread that held the lock earlier, and
-    // found nothing, is still awake, or can be woken.
+    // Because of the lock, no thread misses the call: a thread that held the lock earlier, and will
+    // sleep because it found nothing, is already counted, so `wake_waiting` wakes it.
     const brief_guard guard(lock_);
     calls_.push(call);
   }

@@ -204,8 +204,8 @@ result<message> inbox::wait_longer(call_limit limit) noexcept {
   const auto look = [&] {
     place = take(mine);
     if (place != nothing) return detail::condition::state::met;
-    // Errors are found by posting receives. If the channel breaks, its receives are flushed, so
-    // others are due to be posted.
+    // An error is found when receives are posted. If the channel breaks, its receives are flushed,
+    // so new ones are due to be posted.
     if (!mine.is_due() && !mine.is_shared) [[likely]]
       return detail::condition::state::unmet;
     refused = mine.is_shared ? refusal(mine) : next(mine);

@@ -60,7 +60,8 @@ std::optional<error> end_by_limit(const error* failure) noexcept {
 }
 
 result<void> check(const channel_core& core, const lease_request& request) noexcept {
-  // Only memory that the program did not register has an address without a registration.
+  // If `memory` is set without `registered`, the program has not registered the memory, and the
+  // lease registers it.
   const bool is_to_be_registered =
       request.by == lease_by::registration && request.memory != nullptr;
   if (request.registered == nullptr && !is_to_be_registered) return region_is_gone(granting);

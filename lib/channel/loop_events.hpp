@@ -27,8 +27,8 @@ namespace verbspp::detail {
 class [[gnu::visibility("hidden")]] loop_events {
  public:
   /// Creates the descriptor, and adds those of the queue and the device to it, unless that was done
-  /// before. Adds none of a device whose events can't be read without blocking. \pre the queue is
-  /// waitable
+  /// before. Does not add the descriptor of a device whose events can't be read without blocking.
+  /// \pre the queue is waitable
   /// \errors `resource_exhausted`
   [[nodiscard]] result<void> open(const completion_queue& queue,
                                   async_listener& listener) noexcept {

@@ -21,8 +21,8 @@ namespace verbspp::detail {
 /// when they are allocated; filling a batch writes only their addresses and `wr_id`s.
 class receive_batch {
  public:
-  /// The number of receives of each batch for a queue that has `depth` receives, of which the
-  /// program wants `wanted` in a batch.
+  /// The number of receives in a batch, for a queue of `depth` receives, if the program asks for
+  /// `wanted`.
   [[nodiscard]] static std::uint32_t size_for(std::uint32_t depth, std::uint32_t wanted) noexcept {
     constexpr std::uint32_t largest = 64;
     return std::clamp(wanted, 1U, std::min(largest, std::max(depth / 2, 1U)));
