@@ -119,7 +119,8 @@ short exchange_core::events() const noexcept {
 }
 
 short exchange_core::loop_events() const noexcept {
-  // With a token, the descriptor may be an epoll instance, which is only ever readable.
+  // With a stop token, the descriptor may be that of an epoll instance, which becomes readable for
+  // any of its events, and never writable.
   return limit_.has_callbacks() ? static_cast<short>(events() | POLLIN) : events();
 }
 

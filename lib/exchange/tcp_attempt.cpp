@@ -88,7 +88,7 @@ int tcp_attempt::begin_next() noexcept {
 }
 
 /// Returns the outcome of the current attempt: 0 if it is connected, its errno, or ETIMEDOUT if its
-/// share of the time has passed. Empty while the attempt is in progress.
+/// share of the time has passed, or the limit has. Empty while the attempt is in progress.
 std::optional<int> tcp_attempt::outcome_of_current() noexcept {
   pollfd entry{.fd = current_.descriptor(), .events = POLLOUT, .revents = 0};
   const int ready = ::poll(&entry, 1, 0);
