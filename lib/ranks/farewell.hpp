@@ -11,8 +11,8 @@
 namespace verbspp::detail {
 
 /// The reason why a rank has aborted a step. The rank writes it to other ranks that take part in
-/// the step, as one word: the low bits of the count of their steps, two flags, the kind of error,
-/// and the culprit, which may be the writing rank itself.
+/// the step, as one word: the low bits of the step's number, two flags, the kind of error, and
+/// the culprit, which may be the writing rank itself.
 ///
 /// A farewell concerns only that step. A rank that waits in the step and reads a farewell fails as
 /// well, unless the cause is only a limit. For each pair of ranks, successive steps use two words

@@ -67,7 +67,8 @@ class [[gnu::visibility("hidden")]] first_contact final : public member_connecto
     /// Writes to that rank, over the connection, that this end is connected to that rank's
     /// endpoint, which `mark` identifies.
     virtual void tell_connected(std::uint32_t rank, std::uint64_t mark) noexcept = 0;
-    /// True if that rank has written this about the endpoint of this end.
+    /// True if that rank has written, with its `tell_connected`, that it is connected to this end's
+    /// endpoint, which `mark` identifies.
     [[nodiscard]] virtual bool has_told_connected(std::uint32_t rank,
                                                   std::uint64_t mark) const noexcept = 0;
 

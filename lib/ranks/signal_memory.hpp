@@ -54,10 +54,10 @@ enum class signal_word : std::uint8_t {
 /// two values from each rank; then two sets of values from all ranks (`all_gather`); and finally
 /// two values of this rank.
 ///
-/// The values from a rank are stored in its two places in turn, and after each, the sender writes
-/// its number. When the receiver no longer needs a value, it writes the number back, and the sender
-/// is never more than two values ahead of that number. So a late receiver still finds the value of
-/// its step, if the sender has written it.
+/// The values from a rank are stored in its two places in turn, and after each value, the sender
+/// writes the value's number. When the receiver no longer needs a value, it writes the number back,
+/// and the sender is never more than two values ahead of that number. So a late receiver still
+/// finds the value of its step, if the sender has written it.
 class signal_layout {
  public:
   static constexpr std::size_t largest_value = 256;

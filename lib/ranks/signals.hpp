@@ -58,7 +58,8 @@ class [[gnu::visibility("hidden")]] signals {
   /// channel, or connects it to a different peer, the world stops writing to that rank.
   void set_channel_to(std::uint32_t rank, const channel& connected) noexcept;
   /// Writes to that rank that this rank is connected to that rank's endpoint, which `mark`
-  /// identifies. The other function returns true if that rank has written this to this rank.
+  /// identifies. `has_told_connected` returns true if that rank has written that it is connected to
+  /// this rank's endpoint, which `mark` identifies.
   void tell_connected(group& peers, std::uint32_t rank, std::uint64_t mark) noexcept;
   [[nodiscard]] bool has_told_connected(std::uint32_t rank, std::uint64_t mark) const noexcept {
     return look(data() + layout_.at(signal_word::connected_from, rank)) == mark;

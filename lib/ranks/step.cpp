@@ -22,8 +22,8 @@ constexpr auto time_between_looks = std::chrono::milliseconds(10);
 constexpr auto time_between_probes = std::chrono::seconds(1);
 /// The number of values that may be stored or in flight before the receiver releases them.
 constexpr std::uint64_t places_of_values = 2;
-/// The longest time until a step is continued that is not continued in a loop. No event announces
-/// that another rank has written the awaited word.
+/// The longest time after which an event loop continues a step. The loop has to poll, because no
+/// event announces that another rank has written the awaited word.
 constexpr auto longest_pause_of_loop = std::chrono::milliseconds(1);
 /// The time for which a step that must not block reads the addresses of other ranks from the
 /// bootstrap in one call. They should already be available there.
@@ -282,7 +282,7 @@ bool signals::step::begin(bool checks) noexcept {
     stage_ = stage::connecting;
   }
   if (connecting_) {
-    // A blocking step does not sleep while it connects, because it then answers later.
+    // A blocking step does not sleep while it connects, because it would then answer later.
     if (checks && !may_block_) note_wait(std::chrono::steady_clock::now());
     if (!checks || !peers_.connector()->advance(peers_, *connecting_, connecting_limit()))
       return false;

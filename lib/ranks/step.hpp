@@ -198,8 +198,8 @@ class [[gnu::visibility("hidden")]] signals::step {
         sched_yield();
     }
   }
-  /// The time when the step should be continued if it is not continued in a loop. The time between
-  /// two calls grows with the time for which this rank has waited.
+  /// The time when an event loop should continue the step. The time between two calls grows with
+  /// the time for which this rank has waited.
   [[nodiscard]] wait_limit::time_point next_look() const noexcept;
 
  private:
@@ -233,8 +233,8 @@ class [[gnu::visibility("hidden")]] signals::step {
   void check_farewell(std::uint32_t from) noexcept;
   /// Makes the step fail for the reason that the rank has written.
   void heed(std::uint32_t from, const farewell& why) noexcept;
-  /// The times of the begin of a wait, of the next check of the connection, and of the next write
-  /// of 0 bytes.
+  /// The times of the beginning of a wait, of the next check of the connection, and of the next
+  /// write of 0 bytes.
   struct lookout {
     std::chrono::steady_clock::time_point begin{};
     std::chrono::steady_clock::time_point next{};

@@ -411,10 +411,11 @@ group_result<void> world::mend(const wait_limit& limit) noexcept {
   state& own = *state_.get();
   if (const auto objects = own.signals.objection()) return *objects;
   const std::uint64_t turn = ++own.turns;
-  // First answers the connection requests that have arrived in a lazy world: a rank that this
-  // connects needs no new connection below.
+  // If ranks connect at their first use, first answers the connection requests that have arrived: a
+  // rank that is connected by this needs no new connection below.
   own.peers.serve();
-  // One end may notice a broken connection before the other does.
+  // One end may notice a broken connection before the other does, so each rank provides what it
+  // knows.
   for (std::uint32_t rank = 0; rank < own.size; ++rank) {
     const state_of_pair mine{own.state_of(rank), own.signals.counts_with(rank)};
     VERBSPP_TRYV(own.bootstrap.put(key("pair", turn, rank), std::as_bytes(std::span(&mine, 1))));
