@@ -103,7 +103,8 @@ transport_result<void> run(std::string_view device_name, int socket, bool writes
     return meet(socket);
   }
 
-  // A receive for that message. It needs no memory, because the message has no bytes.
+  // A receive for the writer's message at the end. It needs no memory, because the message has no
+  // bytes.
   VERBSPP_TRY(arriving, prepared.post_receive({}));
   VERBSPP_TRY(peer, connect(socket, std::move(prepared)));
   VERBSPP_TRY(own, buffer.remote());

@@ -208,7 +208,8 @@ class client : public copy_end {
     return success();
   }
 
-  /// Returns a buffer. The place in the window that belongs to it is free as well.
+  /// Returns a buffer for the chunk with this number. The chunk's place in the window is then free,
+  /// too.
   transport_result<chunk_buffer> free_buffer(std::uint64_t number,
                                              std::vector<pending<part>>& writes,
                                              const wait_limit& limit) {

@@ -134,7 +134,8 @@ class halo {
     const bool is_neighbour =
         std::ranges::find(neighbours_, *found.peer(), &neighbour::rank) != neighbours_.end();
     // A neighbour sends its notification before it exits, so a notification from it has already
-    // arrived. One from any other rank is passed on by ranks in between, which takes longer.
+    // arrived. A notification from any other rank is passed on by ranks in between, which takes
+    // longer.
     const wait_limit patience(is_neighbour ? 0s : limit_);
     do {
       for (neighbour& from : neighbours_)
