@@ -222,7 +222,7 @@ def kind_of(compiler):
 
 
 def figures(rows):
-    """Yields, for each function as users write it, the compiler, the case, the limited figure and the limit."""
+    """Yields, for each function as users write it, the compiler, the case, the figure, and its limit."""
     counted = {(row["compiler"], row["case"], row["variant"]): row["instructions"] for row in rows}
     for (compiler, case, variant), instructions in counted.items():
         if variant != "verbspp" or case not in LIMITS:
@@ -238,7 +238,7 @@ def figures(rows):
 
 
 def show_limits(rows):
-    """Shows the limited figures of the functions as users write them, and which limits are reached."""
+    """Shows the figures of the functions as users write them that have limits, and which limits are met."""
     compiler_before = None
     for compiler, case, figure, limit in figures(rows):
         if compiler != compiler_before:
@@ -246,7 +246,7 @@ def show_limits(rows):
         compiler_before = compiler
         what = {"ratio": "ratio", "more": "more than the C", "more_than_default": "more than (1)", "all": "all"}
         print(f"{CASES[case]:24}{what[limit.measure]:18}{figure:10.2f}{limit.most:8.2f}  "
-              f"{'reached' if figure <= limit.most else 'not reached'}")
+              f"{'met' if figure <= limit.most else 'not met'}")
 
 
 def problems(rows):

@@ -23,8 +23,8 @@ struct device_counts device_counts_now(void);
 // an errno value.
 int device_hold_receives(struct ibv_qp* qp);
 // Delivers a message of `length` bytes to the queue pair, and completes its oldest receive, or the
-// oldest one of its shared receive queue. Its memory is not changed. Returns 0, ENOENT if no
-// receive is posted, or ENOMEM.
+// oldest one of its shared receive queue. The memory of the receive is not changed. Returns 0,
+// ENOENT if no receive is posted, or ENOMEM.
 int device_deliver(struct ibv_qp* qp, uint32_t length);
 // As `device_deliver`, but copies the bytes of the message to the memory of the receive. Returns
 // EMSGSIZE if they do not fit.

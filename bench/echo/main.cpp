@@ -363,7 +363,7 @@ result<void> echo_awaited(const side& mine) {
 // The following code measures how long a sleeping thread continues to sleep after another thread
 // has asked it to stop.
 
-/// \param sleep sleeps until `request` is called, with what `prepare` has returned
+/// \param sleep sleeps until `request` is called; both get the value that `prepare` has returned
 template <class Prepare, class Sleep, class Request>
 result<nanoseconds_each> time_stops(const side& mine, Prepare prepare, Sleep sleep,
                                     Request request) {
