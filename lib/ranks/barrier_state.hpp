@@ -42,7 +42,8 @@ class [[gnu::visibility("hidden")]] barrier_session::state {
   [[nodiscard]] group_results take_results() noexcept { return std::move(*results_); }
   [[nodiscard]] int timer() const noexcept { return timer_.descriptor(); }
   /// Makes the timer's descriptor readable when it is time to advance. Does not set the timer again
-  /// before the next `advance`, because a loop whose other sources are busy would never advance.
+  /// before the next `advance`. Otherwise, each round of a busy loop would postpone the expiry, and
+  /// the barrier would never advance.
   /// \returns true if the barrier is over
   [[nodiscard]] bool set_timer() noexcept;
 

@@ -282,7 +282,8 @@ bool signals::step::begin(bool checks) noexcept {
     stage_ = stage::connecting;
   }
   if (connecting_) {
-    // A blocking step does not sleep while it connects, because it would then answer later.
+    // A blocking step does not sleep while it connects, because it would then answer the other
+    // ranks later.
     if (checks && !may_block_) note_wait(std::chrono::steady_clock::now());
     if (!checks || !peers_.connector()->advance(peers_, *connecting_, connecting_limit()))
       return false;

@@ -40,7 +40,7 @@ class step_limits {
   step_limits(const step_limits&) = delete;
   step_limits& operator=(const step_limits&) = delete;
 
-  /// Ends the second and third part at `at`, if they would end later.
+  /// Moves the time limits of the second and third part to `at`, if they are later.
   void end_by(time_point at) noexcept {
     end_ = std::min(end_, at);
     last_answer_ = std::min(last_answer_, at);
