@@ -253,7 +253,8 @@ result<std::span<arrival>> hub_state::wait(std::span<arrival> into, call_limit l
 
 }  // namespace detail
 
-// These functions of `channel_hub` are here because the functions that they call are inlined.
+// These functions of `channel_hub` are in this file, so that the functions above can be inlined in
+// them.
 
 namespace {
 
