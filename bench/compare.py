@@ -250,7 +250,8 @@ def show_limits(rows):
 
 
 def problems(rows):
-    """Yields all violations, including a planted loop that was not noticed."""
+    """Yields all violations. The planted loop allocates memory, so it must exceed the limits for instructions and
+    allocations. If it does not, that is a violation as well."""
     raw = {(row["compiler"], row["case"]): row for row in rows if row["variant"] == "raw"}
     for compiler, case, figure, limit in figures(rows):
         most = max(limit.most, limit.ceilings.get(kind_of(compiler), 0))

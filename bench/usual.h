@@ -31,10 +31,9 @@ struct c_remote {
   uint32_t rkey;
 };
 
-// A connection. Its requests are numbered from 0, and complete in order: those from `done` to
-// before `posted` are in flight. The functions below that return an int return 0 or an errno value.
-// They return EIO if polling or a request has failed; for a request of a connection, `status` has
-// the reason.
+// A connection. Its requests are numbered from 0, and complete in order: `done` to `posted - 1` are
+// in flight. The functions below that return an int return 0 or an errno value. They return EIO if
+// polling or a request has failed; for a request of a connection, `status` has the reason.
 struct c_link {
   struct ibv_qp* qp;
   struct ibv_cq* cq;

@@ -449,7 +449,7 @@ const std::array comparisons{
     comparison{"latency", echo_by_tcp, {measure_awaited, echo_awaited}, false, "at most 0.2"},
     // Instead of C, the same service over TCP with Asio.
     comparison{"calls", calls_by_tcp, calls_by_verbspp, true, "at least 5"},
-    // In C, a thread that polls an event descriptor; the 99th percentile.
+    // In C, a thread that sleeps in poll(2) on an eventfd; the 99th percentile.
     comparison{"stop",
                {stop_plain, only_meet},
                {stop_channel, connect_and_meet},
