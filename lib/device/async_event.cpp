@@ -63,7 +63,7 @@ constexpr std::array events{
     event_description{async_event_type::device_fatal, element::device, severity_of::fatal,
                       "device fatal error",
                       "all objects created on this context have failed: destroy them, and open the "
-                      "device again when it works again; see the kernel's log"},
+                      "device again once it works; see the kernel's log"},
     event_description{async_event_type::port_active, element::port, severity_of::notice,
                       "port active", "the link is up"},
     event_description{async_event_type::port_error, element::port, severity_of::error, "port error",
