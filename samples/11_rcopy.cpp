@@ -172,7 +172,7 @@ class client : public copy_end {
     VERBSPP_TRY(is_right, receive_number(server, deadline_));
     if (is_right == 0)
       return own(result<void>(error(error_kind::driver, "copy",
-                                    "the server received other data than the client sent")));
+                                    "the server received data that differs from the client's")));
     std::printf("%" PRIu64 " bytes, checksum %016" PRIx64 "\n", size, sum.value());
     return success();
   }

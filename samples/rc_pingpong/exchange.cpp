@@ -43,7 +43,7 @@ ibv_text to_ibv_text(const endpoint& end, bool with_gid) {
 
 error not_ibv_text() noexcept {
   return {error_kind::invalid_input, "decode endpoint of ibv_rc_pingpong",
-          "this is not LID:QPN:PSN:GID in hex; give --ibv-exchange on both ends or none"};
+          "this is not LID:QPN:PSN:GID in hex; give --ibv-exchange at both ends, or at neither"};
 }
 
 template <class Number>
