@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The verbspp versions of functions of usual.h, and an awaited write and calls, which have no C
-// versions.
+// The verbspp versions of functions of usual.h, and an awaited write and calls, which usual.h does
+// not have.
 #pragma once
 
 #include "usual.h"
