@@ -32,7 +32,8 @@ class [[gnu::visibility("hidden")]] signals::barrier_run {
     if (!step_.has_ended()) abort();
   }
 
-  /// Proceeds as far as possible without waiting. \returns true when the barrier has ended
+  /// Proceeds as far as possible without waiting for the other ranks. \returns true when the
+  /// barrier has ended
   [[nodiscard]] bool advance() noexcept { return has_acted(true) && step_.end(); }
   /// \pre `advance` has returned true
   [[nodiscard]] group_results results() noexcept { return std::move(step_).results(); }

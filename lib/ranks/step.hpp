@@ -105,18 +105,20 @@ inline constexpr const char* collective_step = "collective step of a world";
   return static_cast<std::uint16_t>(hash ^ (hash >> 32));
 }
 
-/// This rank's part in one step. After a failure, its functions no longer write or wait, but they
-/// still count.
+/// This rank's part in one step. After a failure, signals and values are no longer written or
+/// awaited, but still counted.
 ///
 /// Values are counted before the step begins, and signals even after a failure, so that the counts
 /// match those of the other ranks however the step ends. In one step, at most one value is sent in
 /// each direction between two ranks.
 ///
-/// `begin`, `signal`, `await` and `end` never wait: each returns true when it is done, and has to
-/// be called again otherwise. `checks` makes a call also respond to connection requests, and look
-/// for failures and for the limit, which is too expensive for each round of a thread that polls.
-/// The functions for values wait, and so do `drive` and `finish`, which make such calls until they
-/// are done.
+/// `begin`, `signal`, `await` and `end` return true when they are done, and have to be called again
+/// otherwise. `signal` and `await` never wait. If the caller may block, `begin` waits for addresses
+/// from the bootstrap, and `end` for the step's requests. Otherwise, only `begin` waits, up to 200
+/// ms for addresses. `checks` makes a call also respond to connection requests, and look for
+/// failures and for the limit, which is too expensive for each round of a thread that polls. The
+/// functions for values wait, and so do `drive` and `finish`, which make such calls until they are
+/// done.
 class [[gnu::visibility("hidden")]] signals::step {
  public:
   /// \param ranks must stay valid as long as this object exists
