@@ -35,7 +35,7 @@ result<detail::owned<barrier_session::state>> barrier_session::state::begin(
   made->run_.emplace(of, peers, made->ranks_.list(), kind, limit, detail::signals::blocks::no);
   made->place_ = &place;
   place = made.get();
-  // The other ranks get this rank's first signals at once.
+  // Sends this rank's first signals now, if the ranks are connected already.
   static_cast<void>(made->advance());
   return made;
 }

@@ -52,8 +52,9 @@ class [[gnu::visibility("hidden")]] signals::blame {
   /// Posts requests that read, from every connected rank that has no error yet, the number of steps
   /// that it has joined with this rank.
   void ask() noexcept;
-  /// Takes the answers that have arrived. If the limit for waiting has expired, ranks that have not
-  /// arrived get an error. Does not wait for late answers, whose memory is kept until they arrive.
+  /// Takes the answers that have arrived. A rank gets an error if its answer is late, unless other
+  /// requests may have delayed the answer, or if the limit for waiting has expired and the rank has
+  /// not arrived. The memory for late answers is kept until they arrive.
   /// \returns true if no more answers are expected
   [[nodiscard]] bool has_answers() noexcept;
   [[nodiscard]] transport_result<completed_work> check_answer(
@@ -89,7 +90,7 @@ class [[gnu::visibility("hidden")]] signals::blame {
   failed_step failed_;
   bool is_over_;  ///< the limit of the wait has passed
   bool asks_ = false;
-  bool has_all_answers_ = true;         ///< each rank that was asked has answered, or has an error
+  bool has_all_answers_ = true;         ///< each rank to ask has answered, or has an error
   std::size_t open_ = 0;                ///< the number of ranks that have not answered yet
   std::size_t farewells_ = 0;           ///< the number of farewells in `of_.unwaited_`
   step_limits::time_point begun_at_{};  ///< the time when this rank began to ask, or to notify

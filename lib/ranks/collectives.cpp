@@ -16,8 +16,8 @@ enum class kind_of_step : std::uint8_t { broadcast = 16, gather, all_gather, all
 }
 
 /// One rank's edges in a binomial tree. Places are counted from the root. The subtree of place p
-/// ends before p plus the lowest set bit of p, and the k-th child of place p is at p + 2^k. So
-/// adjacent ranks are close to each other in the tree.
+/// ends before p plus the lowest set bit of p, and the k-th child of place p is at p + 2^k. So each
+/// subtree consists of consecutive places.
 class tree {
  public:
   tree(std::uint32_t rank, std::uint32_t root, std::uint32_t size) noexcept

@@ -25,7 +25,7 @@ class [[gnu::visibility("hidden")]] meeting_point {
   meeting_point(tcp_listener listener, std::uint32_t size, std::string name);
   meeting_point(const meeting_point&) = delete;
   meeting_point& operator=(const meeting_point&) = delete;
-  /// Waits until all ranks have left, or a time limit has expired.
+  /// Waits until all ranks that have joined have left, or a time limit has expired.
   ~meeting_point();
 
  private:

@@ -244,9 +244,9 @@ class [[gnu::visibility("hidden")]] signals::step {
   };
   /// Records `now` as the beginning of this wait, unless a wait is recorded already.
   void note_wait(std::chrono::steady_clock::time_point now) noexcept;
-  /// Makes the step fail if the connection to that rank is broken, if that rank has aborted a later
-  /// step, or if any rank has reported a failure other than its time limit. Also probes the
-  /// connection. Does this only at intervals.
+  /// Makes the step fail if the connection to that rank is broken or was replaced, if that rank has
+  /// aborted a later step, or if any rank has reported a failure other than its time limit. Also
+  /// probes the connection. Does this only at intervals.
   void look_for_lost(std::uint32_t for_rank) noexcept;
   /// Makes the step fail if any rank has reported that it has aborted the step for a reason other
   /// than its time limit. Does this only at intervals.
