@@ -47,8 +47,8 @@ void send_window::close() noexcept {
   end_ = completed_;
 }
 
-/// Begins another run of the scope's requests, because requests outside of the scope were posted
-/// after its last one.
+/// Begins a run of the scope's requests, because requests outside of the scope were posted since
+/// its last request, or since it was opened.
 void send_window::begin_run(scope_state& scope) noexcept {
   if (scope.has_sends() && scope.sends_end > completed_) {
     record& last = records_[place_of(scope.sends_end - 1)];

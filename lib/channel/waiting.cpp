@@ -109,8 +109,8 @@ result<wait_end> wait_looking(const wait_terms& terms, looking look) noexcept {
       return look() == condition::state::met ? wait_end::completions : *ended;
     }
     if (sleeps) {
-      // If there are still not enough completions, the next round begins with the checks, so the
-      // thread sleeps again at once.
+      // If there are still not enough completions, the next round makes the checks, so the thread
+      // sleeps again at once.
       round = rounds_between_checks - 1;
       continue;
     }
