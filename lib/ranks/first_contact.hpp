@@ -134,7 +134,7 @@ class [[gnu::visibility("hidden")]] first_contact final : public member_connecto
     std::uint32_t call = 0;        ///< the number of this end's last call
     std::uint32_t heard_call = 0;  ///< the number of the other end's last call
     mark connected_to{};
-    mark heard{};  ///< the connection of the endpoint in the other end's last datagram
+    mark heard{};  ///< the connection of the last endpoint that the other end has sent
     queue_pair_number number{};
     queue_key key{};
     std::optional<address_handle> way{};

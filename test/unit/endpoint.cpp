@@ -302,7 +302,7 @@ TEST_CASE(
         "verbspp at both ends");
 }
 
-TEST_CASE("an endpoint of the previous format is decoded and offers one address") {
+TEST_CASE("an endpoint of the previous format is decoded and offers no addresses") {
   encoded former = ethernet_bytes;
   former[1] = std::byte{2};
   const auto decoded = endpoint::decode(std::span(former).first(former_size));
@@ -319,7 +319,7 @@ TEST_CASE("an endpoint of the previous format is decoded and offers one address"
   CHECK(contains(why_refused(std::span(ethernet_bytes).first(former_size)), "length (368 bytes)"));
 }
 
-TEST_CASE("offered addresses that are impossible for a port are refused") {
+TEST_CASE("invalid values of the fields that version 3 adds are refused") {
   CHECK(contains(why_refused(with(offering_bytes, former_size, 17)), "offered addresses (0..16)"));
   CHECK(contains(why_refused(with(offering_bytes, offered_at + 16, 0)), "GID type of an offered"));
   CHECK(contains(why_refused(with(offering_bytes, offered_at + 17, 129)), "prefix length"));
@@ -431,7 +431,7 @@ TEST_CASE("an endpoint whose GID type does not fit its link layer is refused") {
   }
 }
 
-TEST_CASE("endpoints are equal if all of their fields are equal") {
+TEST_CASE("endpoints with different fields are not equal") {
   CHECK(infiniband_end == infiniband_end);
   const auto differs = [](auto change) {
     endpoint end = infiniband_end;

@@ -42,8 +42,8 @@ namespace {
 
 using writable = remote_memory<access::remote_write>;
 
-/// Sends incorrect bytes to one side of an exchange, and requires that this side fails. \returns
-/// the error message of the side that fails
+/// Sends these bytes to one side of an exchange, closes the other end if `closes` is true, and
+/// requires that the side fails. \returns the side's error message
 std::string answer_to(std::string_view bytes, bool closes = false) {
   socket_pair sockets;
   bool is_late = false;
@@ -282,7 +282,7 @@ TEST_CASE("the reason of a refusal is read even if the peer has closed its socke
   CHECK(right.message().find("no room") != std::string::npos);
 }
 
-TEST_CASE("bytes of another protocol are refused") {
+TEST_CASE("bytes of another protocol and malformed frames are refused") {
   const auto frame = [](char version, char type, std::uint32_t length, std::string body = {}) {
     std::string made{'v', 'x', version, type};
     for (int i = 3; i >= 0; --i) made += static_cast<char>(length >> 8 * i & 0xff);

@@ -70,7 +70,7 @@ TEST_CASE("a GID reports the kind of its address") {
   }
 }
 
-TEST_CASE("a GID with one nonzero byte is an address") {
+TEST_CASE("a GID with one nonzero byte is not zero") {
   for (std::size_t i = 0; i < 16; ++i) {
     gid address;
     address.bytes[i] = 1;

@@ -141,7 +141,7 @@ TEST_CASE("an invalid list of processors is an error and binds nothing") {
     const cpu_set_t before = affinity();
     sysfs sys;
     sys.node_of_device("0\n");
-    CHECK(sys.bind(strict).error() == error_kind::driver);  // the text is not a list
+    CHECK(sys.bind(strict).error() == error_kind::driver);  // the list of processors does not exist
     for (const char* const list : {"x", "0-", "-1", "0,", ",0", "0 1", "1-0", "8192", "0-8192",
                                    "0-4294967296", "0--1", "0-1-2"}) {
       INFO(list);

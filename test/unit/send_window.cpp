@@ -222,7 +222,7 @@ TEST_CASE("a send window does not confuse the scopes of requests that use the sa
   CHECK(sends.window.scope_of(unscoped + 1, scopes) == &second);
 }
 
-TEST_CASE("a batch can be prepared while the send window is full") {
+TEST_CASE("a send window has records for a batch in addition to those for a full queue") {
   for (const std::uint32_t capacity : {1U, 3U, 4U, 100U})
     CHECK(open_window(capacity).window.places() >= 2 * std::size_t{capacity});
 }
