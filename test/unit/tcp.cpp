@@ -45,7 +45,7 @@ class addresses_of_name {
   addresses_of_name(const addresses_of_name&) = delete;
   addresses_of_name& operator=(const addresses_of_name&) = delete;
 
-  /// The thread that performs the lookup reads this while the test waits for it.
+  /// The thread that performs the lookup reads these while the test waits for the lookup.
   static inline std::vector<const char*> of_the_name;
 };
 
