@@ -46,7 +46,7 @@ void receive(io_uring& ring, int socket, std::array<char, 64>& into) {
   io_uring_sqe_set_data64(entry, bytes_have_arrived);
 }
 
-/// Waits for the next event of the ring, until the given time, or for an hour.
+/// Waits for the next event of the ring, until the given time, but for an hour at most.
 result<void> wait(io_uring& ring, wait_limit::time_point until) {
   const auto left =
       std::clamp<std::chrono::nanoseconds>(until - std::chrono::steady_clock::now(), 0s, 1h);

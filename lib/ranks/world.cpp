@@ -22,8 +22,8 @@ namespace {
 constexpr const char* joining = "join a world";
 using rank_name = bounded_text<96>;
 
-/// The key of a value. It consists of the value's kind, the exchange that it belongs to, and the
-/// rank that it is for.
+/// The key of a value. It consists of the value's kind, the number of the exchange or repair that
+/// the value belongs to (0: joining), and the rank that reads it (0: every rank).
 class key {
  public:
   key(const char* what, std::uint64_t turn, std::uint32_t whose) noexcept {
@@ -48,15 +48,15 @@ class key {
 }
 
 /// The introduction that each rank publishes to all others. It contains the handle to the rank's
-/// memory, an endpoint, and then the rank's name.
+/// memory, an endpoint (of a channel, or for the datagrams of first contact), and the rank's name.
 constexpr std::size_t place_size = detail::signals::place::encoded_size;
 constexpr std::size_t name_begins = place_size + endpoint::encoded_size;
 using encoded_endpoint = std::array<std::byte, endpoint::encoded_size>;
 using introduction = std::array<std::byte, name_begins + 96>;
 
-// One rank's endpoints differ in only a few numbers, and the meeting point stores one endpoint for
-// each pair of ranks. So only the bytes that differ are stored. They are stored in runs, each with
-// two bytes for its offset and one for its length.
+// If all ranks connect when they join, each publishes one endpoint for each rank. These differ in
+// only a few numbers, so each is published as its difference from the endpoint in the introduction:
+// as runs of bytes, each after two bytes for its offset and one for its length.
 constexpr std::size_t run_header = 3;
 constexpr std::size_t longest_run = 255;
 constexpr std::size_t longest_difference = 2 * endpoint::encoded_size;
