@@ -20,7 +20,7 @@ enum {
   echo_receives = 256,
   echo_refill = 16,
   echo_slots = 16,
-  echo_depth = 16  // the number of requests that a send queue can hold
+  echo_depth = 16  // the length of each send queue, and of each receive queue that is not shared
 };
 
 // Places of one size in one buffer. The first `available` entries of `free` are the numbers of the

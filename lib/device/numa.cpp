@@ -141,8 +141,8 @@ result<bool> detail::bind_this_thread_near(const char* sysfs, const char* name,
   if (!node) {
     if (!strict) return false;
     return error(error_kind::not_supported, binding_to_node,
-                 "the kernel reports no NUMA node for the device: numa_binding::as_far_as_possible "
-                 "leaves the thread where it is");
+                 "the kernel reports no NUMA node for the device: if the program can run without "
+                 "the binding, use numa_binding::as_far_as_possible");
   }
   file_name file;
   const int length =
@@ -162,7 +162,8 @@ result<bool> detail::bind_this_thread_near(const char* sysfs, const char* name,
       errnum == EINVAL ? "the cpuset of this process contains no processor of the node: see "
                          "cpuset.cpus.effective of its cgroup, or use "
                          "numa_binding::as_far_as_possible"
-                       : "numa_binding::as_far_as_possible leaves the thread where it is");
+                       : "if the program can run without the binding, use "
+                         "numa_binding::as_far_as_possible");
 }
 
 result<std::optional<numa_node>> numa_node_of(const device& one) noexcept {

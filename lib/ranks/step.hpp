@@ -35,7 +35,8 @@
 
 namespace verbspp::detail {
 
-/// The interval between polls for answers and acknowledgements from other ranks.
+/// The time for which a thread sleeps between two polls while it waits for other ranks; also the
+/// shortest pause between two polls in an event loop.
 inline constexpr auto time_between_polls = std::chrono::microseconds(50);
 
 /// Posts a request whose completion is not waited for. \returns a handle that refers to no request

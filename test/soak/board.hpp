@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The soak is a long test in which two ends send each other random requests. This header
-/// defines the state that the ends share through ordinary memory, in addition to those requests.
+/// The soak is a long test in which two ends send each other random requests. Apart from these
+/// requests, the ends communicate through ordinary shared memory, whose contents this header
+/// defines.
 #pragma once
 
 #include <verbspp/qp/endpoint.hpp>

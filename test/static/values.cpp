@@ -52,8 +52,8 @@ static_assert(Plain<completed_work>);
 static_assert(Plain<work_completion>);
 static_assert(Plain<transport_error>);
 
-/// True if both types have the same layout, which means that an array of one can be used as an
-/// array of the other.
+/// True if both types have the same size and alignment, and `Value` has a standard layout and is
+/// trivially copyable. Arrays of both types then have the same stride.
 template <class Value, class Other>
 concept LaidOutAs = sizeof(Value) == sizeof(Other) && alignof(Value) == alignof(Other) &&
                     std::is_standard_layout_v<Value> && std::is_trivially_copyable_v<Value>;

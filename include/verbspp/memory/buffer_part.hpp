@@ -23,7 +23,7 @@ namespace verbspp {
 /// Created by `std::move(buffer).part(first, count)`; `std::move(part).buffer()` returns the
 /// buffer. Because a part owns the whole buffer, a buffer has only one part at a time. To have
 /// several parts in flight, use `registered_buffer::share`. Move-only. A part that was moved from
-/// has no elements, and making scatter/gather elements or handles for peers from it returns an
+/// has no elements, and making scatter-gather elements or handles for peers from it returns an
 /// error.
 template <class Buffer>
 class VERBSPP_CONSUMABLE buffer_part {

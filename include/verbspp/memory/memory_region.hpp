@@ -413,7 +413,7 @@ class VERBSPP_CONSUMABLE memory_region : public registered_region<Rights> {
     VERBSPP_TRYV(this->registration_.change({.domain = domain}));
     return std::move(*this);
   }
-  /// Registers other memory in place of the current memory. From then on, scatter/gather elements
+  /// Registers other memory in place of the current memory. From then on, scatter-gather elements
   /// and peers must use the addresses of the new memory.
   /// \errors those of `change_rights`
   template <class Memory>

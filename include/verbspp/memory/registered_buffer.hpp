@@ -131,7 +131,7 @@ class shared_buffer;
 /// buffer is moved, and no other data shares its pages. The destructor deregisters the memory and
 /// then frees it. If deregistering fails, the failure is reported (`set_destroy_failure_handler`),
 /// and the memory is never freed, since the device may still use it. The buffer keeps its
-/// protection domain alive. A moved-from buffer has no elements, and making scatter/gather
+/// protection domain alive. A moved-from buffer has no elements, and making scatter-gather
 /// elements, parts or handles from it returns an error.
 ///
 /// A request uses a buffer in one of three ways. *Borrowed*: the request gets scatter-gather

@@ -67,7 +67,7 @@ class shared_part;
 /// (`set_destroy_failure_handler`), and the memory is never freed.
 ///
 /// The buffer keeps its protection domain alive. A handle that was moved from has no elements, and
-/// making scatter/gather elements, parts or handles for peers from it returns an error.
+/// making scatter-gather elements, parts or handles for peers from it returns an error.
 ///
 /// Thread rule: as for `std::shared_ptr`, different threads may use different handles to the same
 /// buffer.

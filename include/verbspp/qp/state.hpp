@@ -39,8 +39,9 @@ concept EntersByItself =
         "modify, prepare or to_reset; after C code has changed the state, use "
         "assume_state_unchecked") &&
     detail::because(Actual != queue_pair_state::error || State != queue_pair_state::reset,
-                    "a queue pair in RESET does nothing that could fail, so it does not move to "
-                    "ERR") &&
+                    "a device does not move a queue pair from RESET to ERR, because a queue pair "
+                    "in RESET processes nothing: after C code has changed the state, use "
+                    "assume_state_unchecked") &&
     detail::because(
         Actual != queue_pair_state::send_queue_error || detail::stops_sending<Transport, State>,
         "only a failed send on a UC or UD queue pair in RTS or SQD leads to SQE: every other "

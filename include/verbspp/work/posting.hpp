@@ -20,7 +20,7 @@
 
 namespace verbspp::detail {
 
-/// The names in errors of calls that have no `operation_traits`: receives, and `ibv_bind_mw`.
+/// The names in errors of `ibv_bind_mw` and `ibv_post_recv`, which have no `operation_traits`.
 inline constexpr const char* binding_at_once = "ibv_bind_mw";
 inline constexpr const char* posting_receive = "ibv_post_recv";
 
