@@ -7,15 +7,17 @@
 ///     many_ranks [--ranks=64] [--seconds=120] [--lazy] [--csv] [--device=soft0]
 ///     many_ranks --meet --ranks=1000    only meets, and reads the values of some other ranks
 ///     many_ranks --kill --ranks=4       kills a rank before and during each step
+///     many_ranks --kill --step=barrier  kills a rank only at this step
 ///     many_ranks --stop --ranks=4       stops a rank for some seconds: it is late but not lost
 ///
 /// If a rank is killed, the others have to report that rank, and not ranks that exit because of it.
 /// They have to detect it before their timeout, unless the killed rank never arrived.
 ///
 /// With --lazy, ranks connect when they first communicate, and the measurement includes the
-/// connections of the first barrier. With --csv, prints a line for each rank: the number of ranks,
-/// its own number, the milliseconds until it was connected, and the private memory in KiB that
-/// connecting took. To plot this, run the program for several sizes.
+/// connections of the first barrier. If a rank is killed before that barrier, no rank is connected
+/// to it, so the others detect at their timeout that it does not answer. With --csv, prints a line
+/// for each rank: the number of ranks, its own number, the milliseconds until it was connected, and
+/// the private memory in KiB that connecting took. To plot this, run the program for several sizes.
 
 #include "../held_port.hpp"
 #include <verbspp/ranks.hpp>
@@ -60,6 +62,7 @@ struct options {
   std::string device = "soft0";
   bool is_csv = false;
   bool kills = false;
+  std::string step{};  ///< the only step at which a rank is killed; empty for all steps
   bool stops = false;
   bool is_lazy = false;
   bool only_meets = false;
@@ -274,7 +277,10 @@ class rank_process {
     if (given_.is_lazy) {
       require(mine.peers().connected().size() == 1,
               "other ranks were connected before they were used");
-      if (kills_.at == killing::when::never) mine.barrier(limit).value();
+      const group_results first = mine.barrier(limit);
+      if (may_fail(connecting))
+        return require(!first.has_value(), "a barrier succeeded without the victim");
+      require(first.has_value(), first.has_value() ? "" : first.message());
     }
     told.connect_ms = std::chrono::duration<double, std::milli>(clock_type::now() - start).count();
     told.own_kib = own_kib() - std::min(own_kib(), kib_before);
@@ -448,6 +454,8 @@ options read_options(int count, char** arguments) {
       given.only_meets = true;
     else if (name == "--kill")
       given.kills = true;
+    else if (name == "--step")
+      given.step = value;
     else if (name == "--stop")
       given.stops = true;
     else
@@ -474,9 +482,10 @@ std::vector<planned> plans_for(const options& given) {
       // for the first. No rank would detect a death after the last step.
       if (whens[i] == killing::when::before && number != meeting) continue;
       if (whens[i] == killing::when::after && is_last) continue;
-      const char* const name = number == meeting      ? "meeting"
+      const std::string name = number == meeting      ? "meeting"
                                : number == connecting ? "connecting"
                                                       : steps()[number - first_step].name;
+      if (!given.step.empty() && given.step != name) continue;
       // Rank 0 hosts the meeting point, so it is killed only after all ranks have passed that
       // point. Otherwise, the others would report that the meeting point is missing.
       const bool is_meeting_over = number >= first_step && steps()[number - first_step].is_with_all;
@@ -488,7 +497,8 @@ std::vector<planned> plans_for(const options& given) {
             .words = "rank " + std::to_string(victim) + " is killed " + names[i] + ' ' + name});
         // The other ranks detect only when their limit expires that a rank never arrives, so the
         // limit is short.
-        if (number == meeting && whens[i] != killing::when::after)
+        const bool is_unconnected = number == connecting && given.is_lazy;
+        if ((number == meeting && whens[i] != killing::when::after) || is_unconnected)
           made.given.limit = given.limit_of_missing;
       }
     }
