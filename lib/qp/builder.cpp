@@ -81,6 +81,11 @@ result<port_attributes> port_of(const queue_pair_settings& settings,
 
 result<void> check_parents(const queue_pair_settings& settings) noexcept {
   VERBSPP_TRYV(check_usable(building, *settings.domain));
+  if (settings.send_queue->native_handle() == nullptr ||
+      settings.receive_queue->native_handle() == nullptr)
+    return moved_from_queue(building);
+  if (settings.receives && settings.receives->native_handle() == nullptr)
+    return error(error_kind::invalid_input, building, "this shared receive queue was moved from");
   const context& parent = settings.domain->context();
   if (settings.receives &&
       settings.receives->protection_domain().below() != settings.domain->below())

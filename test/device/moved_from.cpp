@@ -172,6 +172,31 @@ TEST_CASE("a moved-from protection domain is refused with a message") {
   check_refused(std::move(region).change_protection_domain(gone), no_domain);
 }
 
+TEST_CASE("a queue pair is not built with queues that were moved from") {
+  const testbed bed;
+  completion_queue moved = bed.left_queue;
+  const completion_queue& gone = emptied(moved);
+  constexpr const char* no_queue = "this completion queue was moved from";
+  const auto builder =
+      build_queue_pair<transport::rc>().protection_domain(bed.domain).access(all_rights);
+  check_refused(builder.completion_queue(gone).build(), no_queue);
+  check_refused(builder.completion_queue(gone).create(), no_queue);
+  const auto with_sends = builder.send_completion_queue(bed.left_queue);
+  check_refused(with_sends.receive_completion_queue(gone).build(), no_queue);
+  check_refused(
+      builder.send_completion_queue(gone).receive_completion_queue(bed.left_queue).build(),
+      no_queue);
+  connected existing = connect_to_itself(must(bed.left().build()));
+  check_refused(builder.completion_queue(gone).from_native<queue_pair_state::ready_to_send>(
+                    existing.native_handle(), ownership::borrowed),
+                no_queue);
+  if (bed.limits.max_srq <= 0) return;
+  shared_receive_queue receives = must(shared_receive_queue::create(bed.domain, 4));
+  const shared_receive_queue& taken = emptied(receives);
+  check_refused(builder.completion_queue(bed.left_queue).shared_receive_queue(taken).build(),
+                "this shared receive queue was moved from");
+}
+
 TEST_CASE("a moved-from device has no properties and cannot be opened") {
   device moved = must(must(device_list::query()).find(device_name()));
   const device& gone = emptied(moved);
