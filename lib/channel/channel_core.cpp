@@ -267,6 +267,9 @@ void channel_core::destroy_queue_pair() noexcept {
       [this](receive_slot& slot) { fail_receive(slot, IBV_WC_WR_FLUSH_ERR, 0); });
   flush_inboxes();
   receives_.empty_queue();
+  // The hub has dropped the news of the channel, and no completion reports the requests that were
+  // flushed here.
+  if (member_ && member_->hub && !continuations_.is_empty()) member_->hub->report(id_);
 }
 
 result<void> channel_core::renew(const wait_limit& limit) noexcept {

@@ -3,10 +3,12 @@
 
 #include "../eager.hpp"
 #include "channels.hpp"
+#include "failing_verb.hpp"
 #include <verbspp/coroutine.hpp>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <chrono>
 #include <coroutine>
 #include <cstdint>
@@ -597,6 +599,28 @@ TEST_CASE("a hub wakes coroutines whose request has completed or whose limit has
     CHECK(failure_of(std::move(run_hub(longer))) == error_kind::timed_out);
   }
   CHECK(ends.right.is_connected());
+}
+
+TEST_CASE("a hub resumes the coroutines of a broken channel although the device flushed nothing") {
+  const testbed bed;
+  const channel_hub hub = must(channel_hub::create(bed.domain));
+  channel_pair ends =
+      connect_channels(bed.domain.build_channel().hub(hub).max_receive_work_requests(4));
+  const auto memory = share_bytes(bed, 8);
+  const auto receiving = [&]() -> routine {
+    VERBSPP_CO_TRYV(co_await ends.left.async_receive({.elements = memory}));
+    co_return success();
+  };
+  auto receiver = receiving();
+  {
+    const failing_verb modify("ibv_modify_qp", EIO);
+    // The peer has no receive, so the limit breaks the channel.
+    CHECK(error(failure_of(ends.left.send({}, short_limit))) == error_kind::timed_out);
+  }
+  CHECK_FALSE(receiver.is_done());
+  must(hub.poll());
+  REQUIRE(receiver.is_done());
+  CHECK_FALSE(receiver.get().has_value());
 }
 
 TEST_CASE("coroutines that are destroyed at random moments lose neither memory nor messages") {
