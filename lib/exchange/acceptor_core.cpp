@@ -139,7 +139,20 @@ void acceptor_core::stop() noexcept {
   // If the program's function stops the acceptor that is calling it, `advance` completes the stop.
   if (is_preparing_) return;
   const std::uint32_t& oldest = under_way_list_.oldest;
-  while (oldest != none) fail(oldest, clients_.get()[oldest].core->refuse(stopping()));
+  while (oldest != none) {
+    exchange_core& core = *clients_.get()[oldest].core.get();
+    // A client that has received this side's last frame may count as connected already. Its own
+    // last frame may have arrived, too. No other frame is read, because the answer to it could make
+    // the client count as connected.
+    if (core.awaits_last_frame()) {
+      const result<exchange_step> step = core.advance();
+      if (step.has_value() && step.assume_value() == exchange_step::done) {
+        finish(oldest);
+        continue;
+      }
+    }
+    fail(oldest, core.refuse(stopping()));
+  }
 }
 
 void acceptor_core::push(place_queue& queue, std::uint32_t place) noexcept {

@@ -336,6 +336,25 @@ TEST_CASE("an acceptor that stops notifies pending clients and keeps connected o
         error_kind::not_connected);
 }
 
+TEST_CASE("an acceptor that stops keeps a client whose last frame has arrived") {
+  testbed bed;
+  server serving(bed);
+  const auto socket = serving.connect();
+  auto client = serving.start(socket, 1);
+  CHECK(!must(client.advance()));
+  serve_until(*serving.clients, [&] { return serving.offers == 1; }, "the offer");
+  // Usually, the client now gets the offer and reports that it is ready before the server is. Its
+  // exchange is then over before the server has read the last frame.
+  serve_until(
+      *serving.clients,
+      [&] { return must(client.advance()) || (must(serving.clients->advance()), false); },
+      "the client");
+  serving.clients->stop();
+  CHECK(must(std::move(client).finish()).channel.is_connected());
+  CHECK(must(serving.clients->next(patience)).met.theirs == 1);
+  CHECK(serving.clients->failed() == 0);
+}
+
 TEST_CASE("an acceptor that is stopped by its own prepare function notifies the clients") {
   struct stopping {
     const protection_domain* domain;

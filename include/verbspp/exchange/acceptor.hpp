@@ -233,9 +233,10 @@ class exchange_acceptor {
     }
   }
 
-  /// Closes the listener, and refuses the clients whose exchanges are in progress. The program can
-  /// still take connected clients. The function that prepares a client may also call `stop`; the
-  /// client that it is preparing is then refused, too.
+  /// Closes the listener, and refuses the clients whose exchanges are in progress. A client whose
+  /// last frame has arrived counts as connected. The program can still take connected clients. The
+  /// function that prepares a client may also call `stop`; the client that it is preparing is then
+  /// refused, too.
   void stop() noexcept {
     if (core_) core_->stop();
   }

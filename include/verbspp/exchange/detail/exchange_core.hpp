@@ -73,6 +73,8 @@ class exchange_core {
   [[nodiscard]] bool is_greeted() const noexcept { return awaited_ == awaited::decision; }
   /// True if the peer has introduced itself and, if there is a secret, proven that it knows it.
   [[nodiscard]] bool has_greeted() const noexcept { return awaited_ > awaited::proof; }
+  /// True if only the peer's last frame is missing.
+  [[nodiscard]] bool awaits_last_frame() const noexcept { return awaited_ == awaited::done; }
   /// In a meeting, returns true if the peer chooses the connection, and not this side. In that
   /// case, `is_greeted` returns true only after the peer has chosen this connection.
   [[nodiscard]] bool lets_choose() const noexcept { return lets_choose_; }
