@@ -47,6 +47,7 @@ result<void> acceptor_core::open(tcp_listener listener) noexcept {
   if (!listener.is_open())
     return error(error_kind::invalid_input, serving,
                  "the listener is not open: open it with tcp_listener::open");
+  VERBSPP_TRYV(exchange_core::check(options_.exchange));
   clients_ = owned<client[]>(new (std::nothrow) client[options_.clients]);
   if (!clients_) return error::from_errno(ENOMEM, serving);
   events_ = tcp_socket::from_native(::epoll_create1(EPOLL_CLOEXEC));

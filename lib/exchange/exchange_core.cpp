@@ -24,6 +24,19 @@ constexpr std::size_t largest_frames_out = 6 * frame_header_size + largest_hello
                                            refused_frame::largest;
 constexpr std::size_t largest_own_hello = frame_header_size + largest_hello;
 
+constexpr const char* starting = "exchange: start";
+
+result<void> check_application(std::string_view name) noexcept {
+  if (name.size() > longest_application)
+    return error::above_limit(starting, "length of the application's name", name.size(),
+                              longest_application);
+  if (!is_application(name))
+    return error(error_kind::invalid_input, starting,
+                 "the application's name has characters that are not printable ASCII: use letters, "
+                 "digits and spaces");
+  return success();
+}
+
 constexpr std::size_t offer_size(std::size_t values) noexcept {
   return 2 + largest_endpoint + values;
 }
@@ -35,9 +48,14 @@ bool fill_nonce(std::span<std::byte> nonce) noexcept {
 
 }  // namespace
 
+result<void> exchange_core::check(const exchange_options& options) noexcept {
+  VERBSPP_TRYV(check_application(options.application));
+  if (!options.secret.empty()) VERBSPP_TRYV(frame_seal::create(options.secret));
+  return success();
+}
+
 result<owned<exchange_core>> exchange_core::create(const exchange_setup& setup,
                                                    const wait_limit& limit) noexcept {
-  constexpr const char* starting = "exchange: start";
   constexpr const char* not_a_stream =
       "the file descriptor is not a stream socket: use a stream socket that is connected";
   if (setup.file_descriptor < 0)
@@ -48,13 +66,7 @@ result<owned<exchange_core>> exchange_core::create(const exchange_setup& setup,
   if (::getsockopt(setup.file_descriptor, SOL_SOCKET, SO_TYPE, &type, &size_of_type) != 0)
     return error::from_errno(errno, starting).as(error_kind::invalid_input, not_a_stream);
   if (type != SOCK_STREAM) return error(error_kind::invalid_input, starting, not_a_stream);
-  if (setup.options.application.size() > longest_application)
-    return error::above_limit(starting, "length of the application's name",
-                              setup.options.application.size(), longest_application);
-  if (!is_application(setup.options.application))
-    return error(error_kind::invalid_input, starting,
-                 "the application's name has characters that are not printable ASCII: use letters, "
-                 "digits and spaces");
+  VERBSPP_TRYV(check_application(setup.options.application));
   const std::size_t values = setup.largest_mine;
   const std::size_t output = largest_frames_out + offer_size(setup.largest_mine);
   const std::size_t input =

@@ -27,6 +27,9 @@ using std::chrono::steady_clock;
 constexpr const char* meeting = "meet a peer";
 constexpr int accepts_in_a_turn = 16;
 constexpr auto between_tries = std::chrono::milliseconds(50);
+/// The time until the next attempt to accept a connection after an attempt has failed, usually
+/// because no file descriptor was left.
+constexpr auto between_accepts = std::chrono::milliseconds(100);
 /// The time for which a connection may keep its place without sending its hello.
 constexpr auto time_to_greet = std::chrono::milliseconds(250);
 /// The time limit of an attempt to connect, without the lookup of the name. Then another attempt is
@@ -295,25 +298,32 @@ class search final : public peer_search {
         return true;
       }
       if (limit_.has_passed()) return candidates_.at_limit();
-      VERBSPP_TRY(is_new, may_accept ? accept_some() : false);
-      VERBSPP_TRY(has_own, connect());
-      if (!has_own && !is_new) return false;
+      const bool is_new = may_accept && accept_some();
+      if (!connect() && !is_new) return false;
     }
   }
   /// Accepts new connections. Called after the available bytes of earlier connections have been
-  /// read.
+  /// read. A failure does not end the meeting, since it may pass.
   /// \returns true if a connection was accepted
-  result<bool> accept_some() noexcept {
+  bool accept_some() noexcept {
     for (int i = 0; i < accepts_in_a_turn; ++i) {
-      if (steady_clock::now() < candidates_.next_room()) return i != 0;
-      VERBSPP_TRY(accepted, listener_.try_accept());
-      if (!accepted) return i != 0;
-      VERBSPP_TRYV(candidates_.add_other(std::move(*accepted)));
+      if (steady_clock::now() < next_accept()) return i != 0;
+      auto accepted = listener_.try_accept();
+      if (accepted.has_value() && !accepted.assume_value()) return i != 0;
+      const result<void> added = accepted.has_value()
+                                     ? candidates_.add_other(std::move(*accepted.assume_value()))
+                                     : result<void>(accepted.assume_error());
+      if (added.has_value()) continue;
+      candidates_.note(added.assume_error());
+      accepts_from_ = steady_clock::now() + between_accepts;
     }
     return true;
   }
+  [[nodiscard]] steady_clock::time_point next_accept() noexcept {
+    return std::max(candidates_.next_room(), accepts_from_);
+  }
   /// Returns true if this side has made a new connection of its own.
-  result<bool> connect() noexcept {
+  bool connect() noexcept {
     if (candidates_.have_own() || (!attempt_ && steady_clock::now() < next_try_)) return false;
     result<std::optional<tcp_socket>> step = std::optional<tcp_socket>();
     if (!attempt_) {
@@ -324,19 +334,18 @@ class search final : public peer_search {
     if (step.has_value() && !step.assume_value()) return false;
     attempt_.reset();
     next_try_ = steady_clock::now() + between_tries;
-    if (step.has_value()) {
-      VERBSPP_TRYV(candidates_.add_own(*std::move(step).assume_value()));
-      return true;
-    }
-    candidates_.note(step.assume_error());
-    return false;
+    const result<void> added = step.has_value()
+                                   ? candidates_.add_own(*std::move(step).assume_value())
+                                   : result<void>(step.assume_error());
+    if (!added.has_value()) candidates_.note(added.assume_error());
+    return added.has_value();
   }
   void watch_all() noexcept {
     std::array<pollfd, candidates::most + 2> entries{};
     for (pollfd& each : entries) each.fd = -1;
     candidates_.add_to(entries);
     auto until = (steady_clock::time_point::max)();
-    if (const auto room = candidates_.next_room(); steady_clock::now() >= room)
+    if (const auto room = next_accept(); steady_clock::now() >= room)
       entries[candidates::most] = {.fd = listener_.descriptor(), .events = POLLIN, .revents = 0};
     else
       until = std::min(until, room);
@@ -357,6 +366,7 @@ class search final : public peer_search {
   std::optional<error> failure_{};
   std::optional<tcp_attempt> attempt_{};
   steady_clock::time_point next_try_{};
+  steady_clock::time_point accepts_from_{};
   owned<std::byte[]> memory_{};  ///< holds the values, the host and the port
   std::span<std::byte> values_{};
   std::string_view host_{};
@@ -373,6 +383,7 @@ result<owned<peer_search>> peer_search::create(const tcp_listener& listener, std
   if (!listener.is_open())
     return error(error_kind::invalid_input, meeting,
                  "the listener is not open: open it with tcp_listener::open");
+  VERBSPP_TRYV(exchange_core::check(setup.options));
   exchange_setup of_equals = setup;
   of_equals.is_of_equals = true;
   if (::getrandom(of_equals.party.data(), of_equals.party.size(), 0) != std::ssize(of_equals.party))

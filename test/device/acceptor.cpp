@@ -463,4 +463,6 @@ TEST_CASE("accepting clients with invalid options is refused") {
   CHECK(with(must(tcp_listener::open("0")), {.clients = 65537}) == error_kind::invalid_input);
   CHECK(with(must(tcp_listener::open("0")), {.handshakes = 0}) == error_kind::invalid_input);
   CHECK(with(tcp_listener(), {}) == error_kind::invalid_input);
+  CHECK(with(must(tcp_listener::open("0")), {.exchange = {.application = "a\nb"}}) ==
+        error_kind::invalid_input);
 }

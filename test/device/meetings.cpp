@@ -8,9 +8,11 @@
 #include <verbspp/exchange.hpp>
 
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <future>
@@ -137,6 +139,42 @@ TEST_CASE_METHOD(two_places, "strangers that connect repeatedly do not displace 
       "the meeting");
   CHECK(must(std::move(staying).finish()).met.theirs == 2);
   CHECK(must(std::move(coming).finish()).met.theirs == 1);
+}
+
+TEST_CASE_METHOD(two_places, "a meeting waits while no descriptor is left for a connection") {
+  const held_port unreachable;
+  auto staying = start_at(bed, left, "127.0.0.1", unreachable.text(), 1);
+  auto coming = start_at(bed, right, "127.0.0.1", left.port, 2);
+  pollfd arrived{.fd = left.listener.descriptor(), .events = POLLIN, .revents = 0};
+  wait_until(
+      [&] {
+        static_cast<void>(must(coming.advance()));
+        return ::poll(&arrived, 1, 0) == 1;
+      },
+      "the connection");
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+  const rlimit none_left{.rlim_cur = 1, .rlim_max = before.rlim_max};  // descriptor 0 is in use
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &none_left) == 0);
+  const auto without = staying.advance();
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
+  CHECK(!must(without));
+  auto other = std::async(std::launch::async, [&] { return must(std::move(coming).run()); });
+  CHECK(must(std::move(staying).run()).met.theirs == 2);
+  CHECK(other.get().met.theirs == 1);
+}
+
+TEST_CASE_METHOD(two_places, "a meeting with invalid options is refused before it has a peer") {
+  const held_port unreachable;
+  const auto refused = [&](const exchange_options& options) {
+    return failure_of(meet_at(bed, left, unreachable.text(), 1, patience, options));
+  };
+  CHECK(refused({.application = "a\nb"}) == error_kind::invalid_input);
+  const std::string longest(1000, 'a');
+  CHECK(refused({.application = longest}) == error_kind::invalid_input);
+  const std::array<std::byte, 4> short_secret{};
+  const error_kind kind = refused({.secret = short_secret}).kind();
+  CHECK((kind == error_kind::invalid_input || kind == error_kind::not_supported));
 }
 
 TEST_CASE_METHOD(two_places, "silent strangers that fill all places are displaced by the peer") {

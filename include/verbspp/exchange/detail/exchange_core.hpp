@@ -50,6 +50,9 @@ struct exchange_setup {
 /// being connected nor the types of the values sent. docs/exchange.md describes the protocol.
 class exchange_core {
  public:
+  /// Checks the options that do not depend on a connection, for programs that wait for one.
+  /// \errors those of `create` for the application's name and the secret
+  [[nodiscard]] static result<void> check(const exchange_options& options) noexcept;
   /// Creates one side of an exchange.
   /// \errors `invalid_input` if the descriptor, the application's name or the secret is not valid;
   /// `not_supported` for a secret if the library was built without libcrypto; `resource_exhausted`
