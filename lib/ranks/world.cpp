@@ -239,7 +239,11 @@ world::world(world&& other) noexcept = default;
 world& world::operator=(world&& other) noexcept = default;
 world::~world() = default;
 
-result<void> world::check(any_bootstrap& launched) noexcept {
+result<void> world::check(any_bootstrap& launched, transport of_channels) noexcept {
+  if (of_channels != transport::rc)
+    return error(error_kind::not_supported, joining,
+                 "a world needs a reliable transport, because a lost signal would make each later "
+                 "step wait for it: build the channels with transport::rc");
   if (launched.size() == 0 || launched.size() > detail::most_ranks)
     return error::out_of_range(joining, "size", launched.size(), "a world has 1 to 65,535 ranks");
   if (launched.rank() >= launched.size())

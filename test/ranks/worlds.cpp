@@ -345,6 +345,21 @@ TEST_CASE("collective steps return the values of all ranks to each rank") {
   }
 }
 
+TEST_CASE("a world whose transport may lose signals is refused") {
+  const testbed bed;
+  const auto refused = [](const group_error& e) {
+    CHECK(static_cast<error>(e) == error_kind::not_supported);
+    CHECK_THAT(e.message(), Catch::Contains("a world needs a reliable transport"));
+  };
+  const auto like = bed.domain.build_channel<transport::uc>();
+  const auto pool = must(message_pool::create(bed.domain, 4, 64));
+  const auto alone = [] { return std::move(local_bootstrap::create(2)[0]); };
+  refused(failure_of(world::join(alone(), like, patience)));
+  refused(failure_of(world::join(alone(), like, pool, patience)));
+  refused(failure_of(world::join_lazily(alone(), like, patience)));
+  refused(failure_of(world::join_lazily(alone(), like, pool, patience)));
+}
+
 TEST_CASE("invalid worlds are refused") {
   const testbed bed;
   const auto refused = [&](std::uint32_t rank, std::uint32_t size) {

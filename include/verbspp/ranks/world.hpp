@@ -123,14 +123,15 @@ class world {
   /// On success, all channels are connected at both ends.
   /// \errors as `prepare_group` and `group::handshake`; those of the bootstrap, with the rank;
   /// `invalid_input` if the bootstrap's size is 0 or above 65,535, or its rank is not below its
-  /// size; `mismatch` if another rank uses a different version of the library
+  /// size; `mismatch` if another rank uses a different version of the library; `not_supported` for
+  /// a builder of UC channels
   template <class Model, transport Transport, queue_pair_parameter_set Given>
     requires Bootstrap<Model>
   [[nodiscard]] static group_result<world> join(Model bootstrap,
                                                 const channel_builder<Transport, Given>& like,
                                                 const wait_limit& limit) noexcept {
     any_bootstrap launched(std::move(bootstrap));
-    VERBSPP_TRYV(check(launched));
+    VERBSPP_TRYV(check(launched, Transport));
     VERBSPP_TRY(prepared, prepare_group(like, launched.size()));
     return connect(std::move(launched), std::move(prepared), like.domain(), like.hub_for(1).waiting,
                    limit);
@@ -147,7 +148,7 @@ class world {
                                                 const message_pool& pool, const wait_limit& limit,
                                                 const group_options& options = {}) noexcept {
     any_bootstrap launched(std::move(bootstrap));
-    VERBSPP_TRYV(check(launched));
+    VERBSPP_TRYV(check(launched, Transport));
     VERBSPP_TRY(prepared, prepare_group(like, launched.size(), pool, options));
     return connect(std::move(launched), std::move(prepared), like.domain(), like.hub_for(1).waiting,
                    limit);
@@ -169,7 +170,7 @@ class world {
       Model bootstrap, const channel_builder<Transport, Given>& like,
       const wait_limit& limit) noexcept {
     any_bootstrap launched(std::move(bootstrap));
-    VERBSPP_TRYV(check(launched));
+    VERBSPP_TRYV(check(launched, Transport));
     VERBSPP_TRY(prepared, prepare_group(like, 0, {.spare = launched.size()}));
     return connect_later(std::move(launched), group(std::move(prepared)), like, limit);
   }
@@ -181,7 +182,7 @@ class world {
       Model bootstrap, const channel_builder<Transport, Given>& like, const message_pool& pool,
       const wait_limit& limit, group_options options = {}) noexcept {
     any_bootstrap launched(std::move(bootstrap));
-    VERBSPP_TRYV(check(launched));
+    VERBSPP_TRYV(check(launched, Transport));
     options.spare += launched.size();
     VERBSPP_TRY(prepared, prepare_group(like, 0, pool, options));
     return connect_later(std::move(launched), group(std::move(prepared)), like, limit);
@@ -350,7 +351,7 @@ class world {
   class state;
   explicit world(detail::owned<state> made) noexcept;
 
-  [[nodiscard]] static result<void> check(any_bootstrap& launched) noexcept;
+  [[nodiscard]] static result<void> check(any_bootstrap& launched, transport of_channels) noexcept;
   [[nodiscard]] static group_result<world> connect(any_bootstrap launched, prepared_group prepared,
                                                    const protection_domain& domain,
                                                    wait_mode waiting,
