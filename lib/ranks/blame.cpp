@@ -191,6 +191,7 @@ transport_result<completed_work> signals::blame::check_answer(
 
 std::optional<error> signals::blame::trouble_with(std::uint32_t rank) const noexcept {
   if (rank == failed_.with && failed_.how != certainty::waited_for) return failed_.cause;
+  if (rank >= peers_.size()) return not_of_the_world();
   if (!peers_.is_due(rank)) {
     const transport_result<completed_work> state = peers_.state_of(rank);
     if (!state.has_value()) return static_cast<error>(state.assume_error());

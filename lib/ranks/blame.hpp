@@ -78,7 +78,7 @@ class [[gnu::visibility("hidden")]] signals::blame {
             .has_refused = failed_.how == certainty::refused};
   }
   [[nodiscard]] bool is_lost(std::uint32_t rank) const noexcept {
-    return !peers_.is_due(rank) && !peers_[rank].is_connected();
+    return rank < peers_.size() && !peers_.is_due(rank) && !peers_[rank].is_connected();
   }
   [[nodiscard]] peer_result& result_of(std::uint32_t rank) noexcept;
 

@@ -147,7 +147,9 @@ signals::ends signals::ends_of(const channel& of) noexcept {
 
 const signals::place* signals::place_at(const group& peers, std::uint32_t rank) const noexcept {
   const std::optional<place>& known = other(rank).memory;
-  return known && ends_of(peers[rank]) == other(rank).connected ? &*known : nullptr;
+  // The program may have moved the group out of the world, which leaves an empty group.
+  return known && rank < peers.size() && ends_of(peers[rank]) == other(rank).connected ? &*known
+                                                                                       : nullptr;
 }
 
 void signals::set_channel_to(std::uint32_t rank, const channel& connected) noexcept {

@@ -76,6 +76,7 @@ void signals::step::look_for_lost(std::uint32_t for_rank) noexcept {
   if (now < looks_->next) return;
   looks_->next = now + time_between_looks;
   heed_news(now);
+  if (for_rank >= peers_.size()) return fail(for_rank, not_of_the_world(), certainty::known);
   channel& with = peers_[for_rank];
   channel_core& core = with.core();
   // Polling the channel would also call the program's continuations, which may destroy a session.
@@ -147,7 +148,8 @@ void signals::step::heed(std::uint32_t from, const farewell& why) noexcept {
 }
 
 bool signals::step::may_post(std::uint32_t to, bool checks) noexcept {
-  if (has_failed()) return true;
+  // If the program has moved the group, posting returns the cause.
+  if (has_failed() || to >= peers_.size()) return true;
   const channel& with = peers_[to];
   channel_core& core = with.core();
   // If the channel no longer accepts requests, posting one returns the cause.
@@ -281,6 +283,7 @@ bool signals::step::begin(bool checks) noexcept {
       return false;
     stage_ = stage::connecting;
   }
+  if (peers_.connector() == nullptr) connecting_.reset();
   if (connecting_) {
     // A blocking step does not sleep while it connects, because it would then answer the other
     // ranks later.

@@ -93,7 +93,8 @@ inline constexpr const char* collective_step = "collective step of a world";
 [[nodiscard]] inline error not_of_the_world() noexcept {
   return {error_kind::not_connected, collective_step,
           "the channel to that rank is not one that the world has connected: the program has "
-          "replaced it or connected it to another peer, or mend() has failed"};
+          "replaced it, connected it to another peer or moved it out of the world, or mend() has "
+          "failed"};
 }
 
 /// Mixes a value into a hash that distinguishes steps from one another.

@@ -223,7 +223,7 @@ class [[gnu::visibility("hidden")]] world::state final
   }
   [[nodiscard]] result<channel> build() noexcept override { return source->build(); }
   void note_connected(std::uint32_t other) noexcept override {
-    signals.set_channel_to(other, peers[other]);
+    if (other < peers.size()) signals.set_channel_to(other, peers[other]);
   }
   void tell_connected(std::uint32_t other, std::uint64_t mark) noexcept override {
     signals.tell_connected(peers, other, mark);
@@ -414,6 +414,9 @@ group_result<void> world::mend(const wait_limit& limit) noexcept {
   if (!state_) return error(error_kind::invalid_input, "mend a world", "this world was moved from");
   state& own = *state_.get();
   if (const auto objects = own.signals.objection()) return *objects;
+  if (own.peers.size() < own.size)
+    return error(error_kind::not_connected, "mend a world",
+                 "the program has moved the group out of the world: move it back first");
   const std::uint64_t turn = ++own.turns;
   // If ranks connect at their first use, first answers the connection requests that have arrived: a
   // rank that is connected by this needs no new connection below.

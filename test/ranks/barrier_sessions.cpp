@@ -424,6 +424,30 @@ TEST_CASE("a session blames a rank whose channel the program has replaced") {
   check_blamed(finish(started)[0], {1}, error_kind::not_connected);
 }
 
+TEST_CASE("a session and later steps fail if the group is moved out of the world") {
+  const bool is_lazy = GENERATE(false, true);
+  const bool destroys = GENERATE(false, true);
+  CAPTURE(is_lazy, destroys);
+  std::optional<local_worlds> connected;
+  std::optional<lazy_worlds> lazy;
+  std::vector<world>& ranks = is_lazy ? lazy.emplace(3).ranks : connected.emplace(3).ranks;
+  sessions started = start(ranks, {0}, patience, barrier_kind::dissemination);
+  check_none_is_done(started);
+  std::optional<group> taken = std::move(ranks[0].peers());
+  if (destroys) taken.reset();
+  SECTION("the session ends") {
+    const auto ended = finish(started);
+    REQUIRE(ended[0]->has_error());
+    CHECK(kind_of(*ended[0]) == error_kind::not_connected);
+    CHECK_THAT(ended[0]->message(), Catch::Contains("moved it out of the world"));
+    CHECK(kind_of(ranks[0].barrier({0, 1}, patience)) == error_kind::not_connected);
+    CHECK(kind_of(ranks[0].barrier(patience)) == error_kind::invalid_input);
+    CHECK(static_cast<error>(failure_of(ranks[0].mend(patience))) == error_kind::not_connected);
+  }
+  SECTION("the session is destroyed") { started[0].reset(); }
+  SECTION("the world is destroyed") { ranks.erase(ranks.begin()); }
+}
+
 TEST_CASE("the program may destroy channels of the world over which a session has sent signals") {
   for (const bool destroys : {false, true}) {
     CAPTURE(destroys);

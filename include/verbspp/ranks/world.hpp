@@ -198,6 +198,7 @@ class world {
   [[nodiscard]] std::uint32_t rank() const noexcept;
   [[nodiscard]] std::uint32_t size() const noexcept;
   /// The channels to all ranks, by rank. They belong to the world; do not move them out of it.
+  /// Otherwise, steps with ranks whose channels were moved fail (`not_connected`).
   /// \pre the world was not moved from
   [[nodiscard]] group& peers() noexcept;
   /// A readable name for the given rank, which contains its host and its process. In a world that
