@@ -10,28 +10,26 @@
 #include <ctime>
 #include <optional>
 #include <span>
+#include <utility>
 
 namespace verbspp::detail {
 
 namespace {
 
-/// The network interfaces of this network namespace, to which GIDs may belong. Empty if none of the
-/// given GIDs names an interface, or if the kernel does not report the interfaces.
-class known_interfaces {
- public:
-  explicit known_interfaces(std::span<const gid_entry> gids) noexcept {
-    const auto names_one = [](const gid_entry& each) { return each.interface_index != 0; };
-    if (std::ranges::any_of(gids, names_one)) asked_.emplace(interface_table::query());
-  }
-  [[nodiscard]] std::span<const interface_address> entries() const noexcept {
-    if (!asked_ || !asked_->has_value()) return {};
-    const interface_table& table = asked_->assume_value();
-    return {table.begin(), table.size()};
-  }
+/// Returns the network interfaces of this network namespace, to which GIDs may belong; none if none
+/// of the given GIDs names an interface.
+result<std::optional<interface_table>> interfaces_for(std::span<const gid_entry> gids) noexcept {
+  const auto names_one = [](const gid_entry& each) { return each.interface_index != 0; };
+  if (std::ranges::none_of(gids, names_one)) return std::optional<interface_table>();
+  VERBSPP_TRY(asked, interface_table::query());
+  return std::optional(std::move(asked));
+}
 
- private:
-  std::optional<result<interface_table>> asked_{};
-};
+std::span<const interface_address> entries_of(
+    const std::optional<interface_table>& interfaces) noexcept {
+  if (!interfaces) return {};
+  return {interfaces->begin(), interfaces->size()};
+}
 
 /// The error for a port without a usable address. If the port has entries, it names the most
 /// frequent reason why they are unusable.
@@ -85,17 +83,20 @@ result<port_addresses> addresses_of(const context& context, const port_attribute
   }
   if (picked) {
     VERBSPP_TRY(entry, context.query_gid(port.number(), *picked));
-    const known_interfaces interfaces({&entry, 1});
-    address_offer offer = offer_of({&entry, 1}, interfaces.entries());
-    // The address is offered even if it seems unusable, because it was selected by hand.
+    const auto interfaces = interfaces_for({&entry, 1});
+    address_offer offer;
+    if (interfaces.has_value())
+      offer = offer_of({&entry, 1}, entries_of(interfaces.assume_value()));
+    // The address is offered even if it seems unusable, or if the kernel does not report the
+    // interfaces, because it was selected by hand.
     if (offer.empty())
       offer.add({.address = entry.address, .type = entry.type, .index = entry.index});
     return addresses_from(entry, offer);
   }
   VERBSPP_TRY(table, context.query_gid_table(port.number()));
-  const known_interfaces interfaces(table.entries());
+  VERBSPP_TRY(interfaces, interfaces_for(table.entries()));
   unusable_addresses unusable;
-  const address_offer offer = offer_of(table.entries(), interfaces.entries(), &unusable);
+  const address_offer offer = offer_of(table.entries(), entries_of(interfaces), &unusable);
   if (offer.empty()) return no_address(unusable, operation);
   const offered_address& first = offer[0];
   return port_addresses{

@@ -26,8 +26,9 @@ struct port_addresses {
 /// Returns the addresses of a port. On Ethernet, the offer contains only the address that was
 /// selected by hand (`picked`), or else the usable addresses of the port, at most
 /// `address_offer::capacity`; `address` is the first one.
-/// \errors `not_found` if the port has no usable address; those of `context::query_gid` and
-/// `context::query_gid_table`
+/// \errors `not_found` if the port has no usable address; those of `context::query_gid`,
+/// `context::query_gid_table` and, unless the address was selected by hand,
+/// `interface_table::query`
 [[nodiscard]] result<port_addresses> addresses_of(const context& context,
                                                   const port_attributes& port,
                                                   const std::optional<gid_index>& picked,

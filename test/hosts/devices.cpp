@@ -52,6 +52,8 @@ struct interface_entry {
 /// The interface addresses of both simulated hosts. Interfaces on different hosts have different
 /// numbers.
 std::vector<interface_address> interfaces;
+int errnum_of_interfaces = 0;         ///< if not 0, getifaddrs fails with this errno
+std::optional<gid_index> picked_gid;  ///< the GID that both ends select by hand, if any
 
 bool is_ours(const char* name) { return std::strncmp(name, "host", 4) == 0; }
 
@@ -86,6 +88,7 @@ gid mask_of(unsigned bits) {
 
 // These functions replace those of the C library.
 extern "C" int getifaddrs(ifaddrs** list) {
+  if (errnum_of_interfaces != 0) return errno = errnum_of_interfaces, -1;
   auto entries = std::make_unique<std::vector<interface_entry>>(interfaces.size());
   for (std::size_t i = 0; i < interfaces.size(); ++i) {
     const interface_address& from = interfaces[i];
@@ -183,6 +186,7 @@ struct end {
     return build_queue_pair<transport::rc>()
         .protection_domain(domain)
         .completion_queue(queue)
+        .gid_index(picked_gid)
         .access(all_rights);
   }
   verbspp::context context;
@@ -321,6 +325,24 @@ TEST_CASE("two simulated hosts connect at the expected addresses or both report 
     CHECK(outcome.type == to_string(wanted.type));
     CHECK(outcome.is_received);
   }
+}
+
+TEST_CASE("the interfaces of GIDs are needed unless a GID was selected by hand") {
+  need_softverbs();
+  const auto all = host_pairs();
+  const auto pair = std::ranges::find_if(all, [](const host_pair& each) {
+    return each.wanted.refusal.empty() && each.left.table().front().interface_index != 0 &&
+           each.right.table().front().interface_index != 0;
+  });
+  REQUIRE(pair != all.end());
+  errnum_of_interfaces = EMFILE;
+  const seen outcome = as_devices(pair->left, pair->right);
+  picked_gid = gid_index(0);
+  const seen by_hand = as_devices(pair->left, pair->right);
+  errnum_of_interfaces = 0;
+  picked_gid.reset();
+  CHECK_THAT(outcome.words, Catch::Contains("getifaddrs: Too many open files"));
+  CHECK_THAT(by_hand.words, !Catch::Contains("problem"));
 }
 
 TEST_CASE("an InfiniBand port needs a router only for a peer of another subnet") {
