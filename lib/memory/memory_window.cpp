@@ -67,12 +67,15 @@ result<void> memory_window_owner::allocate(memory_window_type type) noexcept {
   return success();
 }
 
-result<void> memory_window_owner::adopt(memory_window_type type, ibv_mw* native,
-                                        ownership whose) noexcept {
+result<void> memory_window_owner::adopt(const protection_domain& domain, memory_window_type type,
+                                        ibv_mw* native, ownership whose) noexcept {
   constexpr const char* operation = "memory_window::from_native";
-  VERBSPP_TRYV(check_usable(operation, domain_));
+  VERBSPP_TRYV(check_usable(operation, domain));
   if (native == nullptr) return error(error_kind::invalid_input, operation, "the ibv_mw is null");
-  if (native->pd != domain_.native_handle())
+  // C code may have allocated the window in a parent domain, which then has to outlive it.
+  if (native->pd == domain.native_handle())
+    domain_ = domain;
+  else if (native->pd != domain_.native_handle())
     return error(error_kind::invalid_input, operation,
                  "the memory window belongs to another protection domain: pass the one in which it "
                  "was created");

@@ -59,6 +59,24 @@ TEST_CASE("regions of a domain work with queue pairs of its parent domain") {
   take_success(bed.right_queue, 2);
 }
 
+TEST_CASE("a memory window that C code has allocated in a parent domain is adopted") {
+  const testbed bed;
+  const auto threads = threads_of(bed.context);
+  auto parent = std::optional(must(protection_domain::create_parent(bed.domain, *threads)));
+  ibv_mw* const made = ibv_alloc_mw(parent->native_handle(), IBV_MW_TYPE_2);
+  if (made == nullptr) SKIP("the device has no memory windows of type 2");
+  using window_type = memory_window<memory_window_type::type_2>;
+  CHECK(failure_of(window_type::from_native(bed.domain, made, ownership::taken)) ==
+        error_kind::invalid_input);
+  const release_watch watch;
+  std::optional window = must(window_type::from_native(*parent, made, ownership::taken));
+  CHECK(window->protection_domain() == *parent);
+  // The parent domain exists as long as its window.
+  parent.reset();
+  window.reset();
+  CHECK(watch.failures() == 0);
+}
+
 TEST_CASE("queue pairs of a parent domain can use a shared receive queue of the domain below") {
   const testbed bed;
   const auto threads = threads_of(bed.context);

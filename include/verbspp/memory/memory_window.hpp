@@ -62,14 +62,15 @@ class memory_window_owner {
   ~memory_window_owner();
 
   [[nodiscard]] result<void> allocate(memory_window_type type) noexcept;
-  [[nodiscard]] result<void> adopt(memory_window_type type, ibv_mw* native,
-                                   ownership whose) noexcept;
+  [[nodiscard]] result<void> adopt(const protection_domain& domain, memory_window_type type,
+                                   ibv_mw* native, ownership whose) noexcept;
   [[nodiscard]] ibv_mw* release() noexcept { return std::exchange(native_, nullptr); }
   [[nodiscard]] ibv_mw* native() const noexcept { return native_; }
   [[nodiscard]] const protection_domain& domain() const noexcept { return domain_; }
 
  private:
-  protection_domain domain_;  // for a parent domain, the domain from which it was created
+  // For a parent domain, the domain from which it was created, unless the window was adopted.
+  protection_domain domain_;
   ibv_mw* native_ = nullptr;
   ownership whose_ = ownership::taken;
 };
@@ -129,12 +130,14 @@ class VERBSPP_CONSUMABLE memory_window {
     return memory_window(std::move(owner));
   }
 
-  /// Takes ownership of a window in this protection domain, or borrows it.
+  /// Takes ownership of a window in this protection domain, or borrows it. A window that C code has
+  /// allocated in a parent domain keeps it alive, and can be bound to regions that were registered
+  /// in that parent domain by C code only.
   /// \errors `invalid_input` for null, or a window of a different type or protection domain
   [[nodiscard]] static result<memory_window> from_native(const class protection_domain& domain,
                                                          ibv_mw* native, ownership whose) noexcept {
     detail::memory_window_owner owner(domain);
-    VERBSPP_TRYV(owner.adopt(Type, native, whose));
+    VERBSPP_TRYV(owner.adopt(domain, Type, native, whose));
     return memory_window(std::move(owner));
   }
   /// Passes ownership of the window to the caller, which must deallocate it before the protection
