@@ -111,8 +111,7 @@ result<wait_end> channel_core::wait_for_message(const looking& look,
 }
 
 bool channel_core::has_news(std::uint64_t known) const noexcept {
-  const std::uint32_t held =
-      outstanding() - inbox_receives_ - sends_.unheld(scopes_) - receives_.unheld();
+  const std::uint32_t held = outstanding() - inbox_receives_ - sends_.unheld() - receives_.unheld();
   const std::uint32_t without_result = inboxes_ + scopes_.count() + callers_ + held;
   return connection_.failure() || handles_ > without_result || inbox_messages_ != 0 ||
          completed() != known || handed_.has_some() || continuations_.has_stop();

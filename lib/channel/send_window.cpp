@@ -66,18 +66,15 @@ void send_window::release_memory(std::uint64_t end, memory_guard& guard) noexcep
   for (std::uint64_t number = completed_; number != end; ++number) release_memory_of(number, guard);
 }
 
-std::uint32_t send_window::unheld(const open_scopes& scopes) const noexcept {
-  const auto is_of_stream = [&](std::uint64_t number) {
-    const scope_state* const scope = scope_of(number, scopes);
-    return scope != nullptr && scope->is_stream;
-  };
-  // The requests of streams are not recorded as `unheld`.
-  const bool has_scopes = scopes.innermost() != nullptr;
-  const std::uint64_t end = has_scopes ? next_ : unheld_end_;
+void send_window::note_unheld(std::uint64_t number) noexcept {
+  records_[place_of(number)].unheld = number;
+  unheld_end_ = std::max(unheld_end_, number + 1);
+}
+
+std::uint32_t send_window::unheld() const noexcept {
   std::uint32_t count = 0;
-  for (std::uint64_t number = completed_; number < end; ++number)
-    if (records_[place_of(number)].unheld == number || (has_scopes && is_of_stream(number)))
-      ++count;
+  for (std::uint64_t number = completed_; number < unheld_end_; ++number)
+    if (records_[place_of(number)].unheld == number) ++count;
   return count;
 }
 

@@ -500,52 +500,6 @@ TEST_CASE("requests without handles do not hide the result of another request") 
     must(first.wait(patience));
     CHECK(must(ends.left.wait(patience)) == wait_end::completions);
   }
-  SECTION("requests of a scope or a stream") {
-    auto receiving = must(ends.left.post_receive({.elements = arrived.scatter()}));
-    must(ends.right.send({.elements = from.gather()}, patience));
-    buffer<> taken(bed.domain, 64);
-    // The peer posts receives only at the end, so the sends do not finish before.
-    const auto check_until_received = [&](std::uint32_t sends) {
-      check_has_news();
-      CHECK(ends.left.outstanding() == sends);
-      must(receiving.wait(patience));
-      CHECK(must(ends.left.wait(short_limit)) == wait_end::limit);
-      for (std::uint32_t i = 0; i < sends; ++i)
-        static_cast<void>(must(ends.right.post_receive(to)));
-    };
-    const send_operation nothing{.elements = inline_payload("")};
-    SECTION("whose handle was dropped") {
-      must(ends.left.scope(
-          [&](channel_scope& scope) {
-            static_cast<void>(must(scope.post_send(nothing)));
-            const auto kept = must(scope.post_send(nothing));
-            static_cast<void>(must(scope.post_send(nothing)));
-            check_until_received(3);
-          },
-          patience));
-    }
-    SECTION("in a batch") {
-      must(ends.left.scope(
-          [&](channel_scope& scope) {
-            must(scope.post_batch<2>([&](auto& batch) {
-              batch.post_send(nothing);
-              batch.post_send(nothing);
-            }));
-            check_until_received(2);
-          },
-          patience));
-    }
-    SECTION("in a stream with an interruption") {
-      must(ends.left.stream(
-          [&](channel_stream& stream) {
-            must(stream.post_send(nothing));
-            static_cast<void>(must(ends.left.post_send(nothing)));
-            must(stream.post_send(nothing));
-            check_until_received(3);
-          },
-          {}, patience));
-    }
-  }
 }
 
 TEST_CASE("an event loop sleeps on a channel's descriptor") {

@@ -187,8 +187,10 @@ class channel : public detail::core_owner,
   /// or the failure of the channel. It returns immediately as long as such an event is pending,
   /// even if another call has collected the completion. Call `poll` to handle a stop request. While
   /// requests are outstanding, it also returns once for completions whose results were taken
-  /// already, or that have no handle. Reaching the limit does not break the channel, but a failure
-  /// that the device reports, or an event on the descriptor that the channel watches, does.
+  /// already, or that have no handle. While a scope has requests in flight without handles, it may
+  /// return only once for a result that was not taken. Reaching the limit does not break the
+  /// channel, but a failure that the device reports, or an event on the descriptor that the channel
+  /// watches, does.
   /// \param file_descriptor one of the program's own descriptors, which also ends the wait when it
   /// becomes readable or is hung up, without any other effect; a negative number means none
   /// \returns the cause of the wait's end, which is `completions` if the channel broke

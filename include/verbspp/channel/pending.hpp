@@ -114,10 +114,6 @@ class pending_request {
     channel_core& core = *std::exchange(core_, nullptr);
     return core.take(request_, limit, owned);
   }
-  /// Called before a handle that may belong to a scope drops its request.
-  VERBSPP_DATA_PATH void note_dropped() noexcept {
-    if (core_ != nullptr) core_->note_dropped(request_);
-  }
   /// Drops the request, if there is one.
   VERBSPP_DATA_PATH void drop() noexcept {
     if (core_ != nullptr) std::exchange(core_, nullptr)->drop(request_);
@@ -177,15 +173,6 @@ class [[nodiscard]] pending<void> : public detail::pending_request {
 class kept_pending : public detail::pending_request {
  public:
   using pending_request::pending_request;
-  kept_pending() noexcept = default;
-  kept_pending(kept_pending&& other) noexcept = default;
-  /// Drops the previous request, as the destructor does.
-  VERBSPP_DATA_PATH kept_pending& operator=(kept_pending&& other) noexcept {
-    if (this != &other) note_dropped();
-    pending_request::operator=(std::move(other));
-    return *this;
-  }
-  VERBSPP_DATA_PATH ~kept_pending() { note_dropped(); }
   /// Awaits the result in a coroutine; include `<verbspp/coroutine.hpp>`. `channel::poll` resumes
   /// the coroutine. The handle must outlive the wait. Destroying the coroutine ends only the wait.
   /// \errors as `wait`

@@ -184,7 +184,6 @@ class channel_core {
     if (guard_.is_active()) [[unlikely]]
       hide_batch(posted);
     sends_.advance(posted, &scope);
-    for (std::uint32_t i = 1; i <= posted; ++i) sends_.note_unheld_in_scope(sends_.next() - i);
   }
   [[nodiscard]] static error posted_within_batch() noexcept;
 
@@ -303,18 +302,13 @@ class channel_core {
     }
     return success_of(one);
   }
-  /// Drops a handle to a request. Waits for the request if it borrows memory and has no scope. If
-  /// it has a scope, `note_dropped` has to be called first.
+  /// Drops a handle to a request. Waits for the request if it borrows memory and has no scope.
   VERBSPP_DATA_PATH void drop(const request& one) noexcept {
     if (!one.is_receive() && !sends_.is_suspect() && (one.scope != 0 || sends_.is_done(one.number)))
         [[likely]]
       --handles_;
     else
       drop_with_care(one, false);
-  }
-  /// Records that the handle of a request, which may have a scope, is about to be dropped.
-  VERBSPP_DATA_PATH void note_dropped(const request& one) noexcept {
-    if (!one.is_receive() && !sends_.is_done(one.number)) sends_.note_unheld_in_scope(one.number);
   }
   /// Drops a handle to any request. Waits for the request as `drop` does, or if `must_wait` is
   /// true.

@@ -48,8 +48,8 @@ struct lost_sends {
 /// they finish. So all requests with numbers below `completed` have finished, whether they are
 /// signaled or not, and no other information is needed for requests that succeed. A failure ends
 /// the connection, so it is enough to record the number of the first failed request. Three kinds of
-/// requests have a record: those that keep memory, those without a handle, unless they belong to a
-/// stream, and the last request of each earlier run of a scope.
+/// requests have a record: those that keep memory, those whose handle was dropped early, and the
+/// last request of each earlier run of a scope.
 class send_window {
  public:
   send_window() noexcept = default;
@@ -104,15 +104,8 @@ class send_window {
     ++care_;
   }
 
-  /// Records that an outstanding request has no handle, or no longer has one.
-  void note_unheld(std::uint64_t number) noexcept {
-    note_unheld_in_scope(number);
-    unheld_end_ = next_;
-  }
-  /// As `note_unheld`, for a request of an open scope.
-  VERBSPP_DATA_PATH void note_unheld_in_scope(std::uint64_t number) noexcept {
-    records_[place_of(number)].unheld = number;
-  }
+  /// Records that the handle of an outstanding request was dropped.
+  void note_unheld(std::uint64_t number) noexcept;
   /// As `keep`, for the request that was posted last, which has no handle.
   VERBSPP_DATA_PATH void keep_unheld(std::uint64_t number, const kept_memory& memory) noexcept {
     record& posted = records_[place_of(number)];
@@ -121,8 +114,8 @@ class send_window {
     unheld_end_ = number + 1;
     ++care_;
   }
-  /// The number of outstanding requests without handles.
-  [[nodiscard]] std::uint32_t unheld(const open_scopes& scopes) const noexcept;
+  /// The number of outstanding requests whose handles were dropped.
+  [[nodiscard]] std::uint32_t unheld() const noexcept;
 
   // Streams, which post unsignaled requests.
 
@@ -222,7 +215,7 @@ class send_window {
     std::uint64_t number = 0;
     scope_state* scope = nullptr;  ///< the scope that has a run ending with this request, if any
     std::uint64_t run_first = 0;
-    std::uint64_t unheld = 0;  ///< the last request in this slot that had no handle
+    std::uint64_t unheld = 0;  ///< the last request in this slot whose handle was dropped early
     kept_memory memory{};      ///< has no keeper unless a request in flight keeps memory
   };
 
@@ -265,8 +258,7 @@ class send_window {
   std::uint64_t mask_ = 0;
   /// All runs that are recorded in `records_` consist of requests with numbers below this one.
   std::uint64_t runs_end_ = 0;
-  /// All requests that are recorded as `unheld` are below this one, except those of open scopes.
-  std::uint64_t unheld_end_ = 0;
+  std::uint64_t unheld_end_ = 0;  ///< all requests that are recorded as `unheld` are below it
   owned<record[]> records_owner_{};
   /// The failed requests of the current connection, linked to those of earlier connections.
   owned<lost_sends> lost_{};
