@@ -417,9 +417,6 @@ result<std::span<std::byte>> caller_core::begin_sending(const method_description
     std::memcpy(body + loan_size, memory.data(), memory.size());
   if (of.lends.contains(access::remote_write))
     sent_loans_.get()[first_free_] = {memory, lent.kept()};
-  caller_statistics& counters = counters_of(of.number).counted;
-  add(counters.lent_bytes, memory.size());
-  add(counters.sent_bytes, memory.size());
   return begun;
 }
 
@@ -476,9 +473,6 @@ result<std::span<std::byte>> caller_core::begin_lending(const method_description
       described.address = lane.lease.address();
       described.length = lane.lease.length();
       described.rkey = key.assume_value();
-      caller_statistics& counters = counters_of(of.number).counted;
-      add(counters.lent_bytes, described.length);
-      if (lane.uses_copy) add(counters.copied_bytes, described.length);
     }
     describe(described, number, begun.data());
     return begun;
@@ -561,6 +555,7 @@ result<caller_core::slot_index> caller_core::send(const method_description& of,
 }
 
 result<caller_core::slot_index> caller_core::send_lending(const method_description& of,
+                                                          const loan& lent,
                                                           std::size_t size) noexcept {
   if (begun_ == no_place) return codec_has_called(of.name);
   const std::uint16_t lane = lane_in(space());
@@ -569,7 +564,16 @@ result<caller_core::slot_index> caller_core::send_lending(const method_descripti
                   ? result<slot_index>(error::above_limit(
                         of.name, "size of the encoded request in bytes", size, largest_request_))
                   : send_frame(of, size, call_frame_kind::lending_call, lane);
-  if (sent.has_error()) end_unsent(lane, index);
+  if (sent.has_error()) {
+    end_unsent(lane, index);
+    return sent;
+  }
+  caller_statistics& counters = slots_.get()[index].counters->counted;
+  add(counters.lent_bytes, lent.what.length);
+  if (lane == sent_lane)
+    add(counters.sent_bytes, lent.what.length);
+  else if (lane != no_lane && lanes_.get()[lane].uses_copy)
+    add(counters.copied_bytes, lent.what.length);
   return sent;
 }
 

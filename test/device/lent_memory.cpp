@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -17,6 +18,42 @@ using namespace verbspp;
 using namespace verbspp::test;
 using namespace std::chrono_literals;
 
+/// Requests whose codecs may fail, or return a size that they have no space for. Otherwise, they
+/// are encoded as the byte 7.
+enum class codec_fault : std::uint8_t { none, fails, returns_too_large };
+struct faulty_byte {
+  codec_fault fault;
+};
+struct faulty_bytes {
+  codec_fault fault;
+};
+template <>
+struct verbspp::codec<faulty_bytes> {
+  static constexpr std::uint32_t size = any_size;
+  [[nodiscard]] static result<std::size_t> encode(const faulty_bytes& from,
+                                                  std::span<std::byte> into) noexcept {
+    if (from.fault == codec_fault::fails)
+      return error(error_kind::not_found, "encode", "this codec has failed");
+    if (from.fault == codec_fault::returns_too_large) return into.size() + 1;
+    into[0] = std::byte{7};
+    return std::size_t{1};
+  }
+  [[nodiscard]] static result<faulty_bytes> decode(std::span<const std::byte> /*from*/) noexcept {
+    return faulty_bytes();
+  }
+};
+template <>
+struct verbspp::codec<faulty_byte> {
+  static constexpr std::uint32_t size = 1;
+  [[nodiscard]] static result<std::size_t> encode(const faulty_byte& from,
+                                                  std::span<std::byte> into) noexcept {
+    return codec<faulty_bytes>::encode({from.fault}, into);
+  }
+  [[nodiscard]] static result<faulty_byte> decode(std::span<const std::byte> /*from*/) noexcept {
+    return faulty_byte();
+  }
+};
+
 namespace {
 
 // Methods that differ from those of the service.
@@ -26,6 +63,49 @@ struct fill_of_readable : fill {
 struct lending_sum : sum_method {
   static constexpr access_flags lends = writable;
 };
+
+// The method `fill`, as far as the service can see.
+struct faulty_fill : fill {
+  using request = faulty_byte;
+};
+struct faulty_fill_of_any_size : fill {
+  using request = faulty_bytes;
+};
+
+/// Checks that calls that cannot be encoded lend nothing. \param sent the bytes that the other
+/// calls send \param lanes the lanes that they use
+template <Method Called>
+void check_faults(std::uint64_t sent, std::uint64_t lanes) {
+  const testbed bed;
+  lending_service serving(bed);
+  auto [calls, link] = serving.prepare();
+  must(calls.start<fill>(std::move(link), patience));
+  const auto memory = must(filled<window_memory>(bed, 64, std::byte{1}).share());
+  std::vector<std::byte> own(64, std::byte{1});
+  must(calls.call<Called>({codec_fault::none}, memory, patience));
+  for (int i = 0; i < 20; ++i) {
+    CHECK(failure_of(calls.post_call<Called>({codec_fault::fails}, memory)) ==
+          error_kind::not_found);
+    CHECK(failure_of(calls.call<Called>({codec_fault::fails}, own, patience)) ==
+          error_kind::not_found);
+    CHECK(failure_of(calls.post_call<Called>({codec_fault::returns_too_large}, memory)) ==
+          error_kind::invalid_input);
+    CHECK(failure_of(calls.call<Called>({codec_fault::returns_too_large}, own, patience)) ==
+          error_kind::invalid_input);
+  }
+  CHECK(all_are(memory, 7));
+  CHECK(all_are(own, 1));
+  must(calls.call<Called>({codec_fault::none}, memory, patience));
+  must(calls.call<Called>({codec_fault::none}, own, patience));
+  CHECK(all_are(own, 7));
+  const caller_statistics counted = calls.statistics<fill>();
+  CHECK(counted.calls == 3);
+  CHECK(counted.lent_bytes == 3 * 64);
+  CHECK(counted.sent_bytes == sent);
+  CHECK(calls.statistics().lanes == lanes);
+  // Each call that failed has released its reference to the shared memory.
+  CHECK(memory.is_only());
+}
 
 }  // namespace
 
@@ -223,6 +303,11 @@ TEST_CASE("a lane that failed at the service is replaced") {
   CHECK(must(calls.call<fill>(4, memory, patience)) == 64);
   CHECK(all_are(memory, 4));
   CHECK(calls.statistics().lanes == 2);
+}
+
+TEST_CASE("a call whose request cannot be encoded lends no memory, and keeps its lane") {
+  SECTION("over a lane") { check_faults<faulty_fill_of_any_size>(0, 1); }
+  SECTION("memory that would be sent") { check_faults<faulty_fill>(3 * 64, 0); }
 }
 
 TEST_CASE("a lane that failed at the caller is replaced") {

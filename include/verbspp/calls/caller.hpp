@@ -114,7 +114,7 @@ template <Method Called>
     core.abandon_loan();
     return size.assume_error();
   }
-  return core.send_lending(description_of<Called>, offset + size.assume_value());
+  return core.send_lending(description_of<Called>, lent, offset + size.assume_value());
 }
 
 template <Method Called>

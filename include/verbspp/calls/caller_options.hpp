@@ -46,7 +46,7 @@ struct caller_statistics {
   std::uint64_t waits = 0;         ///< calls that waited until they could be sent
   std::uint64_t request_bytes = 0;
   std::uint64_t answer_bytes = 0;
-  std::uint64_t lent_bytes = 0;    ///< the sizes of the memory that calls have lent
+  std::uint64_t lent_bytes = 0;    ///< the sizes of the memory that the sent calls have lent
   std::uint64_t sent_bytes = 0;    ///< the part of `lent_bytes` that was lent without a lane
   std::uint64_t copied_bytes = 0;  ///< the part of `lent_bytes` that was copied
   std::uint64_t lanes = 0;         ///< queue pairs that were connected for lent memory

@@ -89,7 +89,7 @@ class caller_core : public counted {
   void abandon_loan() noexcept;
   /// \errors `invalid_input` if the codec has returned a size above the space
   [[nodiscard]] result<slot_index> send(const method_description& of, std::size_t size) noexcept;
-  [[nodiscard]] result<slot_index> send_lending(const method_description& of,
+  [[nodiscard]] result<slot_index> send_lending(const method_description& of, const loan& lent,
                                                 std::size_t size) noexcept;
   /// Processes the messages that have arrived.
   void poll() noexcept;
