@@ -136,6 +136,21 @@ TEST_CASE("the limit of an awaited call ends only this call") {
   CHECK(calls.link().is_connected());
 }
 
+TEST_CASE("a call that is never awaited is not sent") {
+  const testbed bed;
+  running_service serving(bed);
+  caller calls = serving.call();
+  const std::uint64_t before = calls.statistics().calls;
+  const std::int32_t asked = 1;
+  {
+    [[maybe_unused]] auto unused = calls.async_call<note_method>(asked, patience);
+  }
+  must(calls.call<note_method>(10, patience));
+  CHECK(serving.noted() == 10);
+  CHECK(calls.statistics().calls == before + 1);
+  CHECK(calls.statistics().given_up == 0);
+}
+
 TEST_CASE("the end of the connection ends awaited calls") {
   const testbed bed;
   running_service serving(bed);

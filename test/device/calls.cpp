@@ -230,6 +230,42 @@ TEST_CASE("the limit of a call ends only this call, and its late answer is dropp
   }
 }
 
+TEST_CASE("destroying the handle of a call in flight drops its answer, and returns its credit") {
+  const testbed bed;
+  running_service serving(bed);
+  caller calls = serving.call();
+  const std::uint64_t credits = serving.default_options.in_flight;
+  for (std::uint64_t round = 1; round <= 3; ++round) {
+    {
+      std::vector<pending_call<kept_method>> dropped;
+      for (std::uint64_t i = 0; i < credits; ++i)
+        dropped.push_back(must(calls.post_call<kept_method>(1)));
+    }
+    CHECK(calls.statistics().given_up == round * credits);
+    // Calls in flight keep their credits until they are answered, even without handles.
+    CHECK(failure_of(calls.post_call<note_method>(1)) == error_kind::would_block);
+    auto taken = serving.kept.take(credits);
+    for (std::size_t i = 0; i < taken.size(); i += 2) must(taken[i].answer(1));
+    taken.clear();  // refuses the others
+    wait_until(
+        [&] {
+          must(calls.call<note_method>(1, patience));
+          return calls.statistics().late_answers == round * credits;
+        },
+        "the late answers");
+  }
+  {
+    auto dropped = must(calls.post_call<kept_method>(2));
+    must(serving.kept.take(1)[0].answer(2));
+    must(calls.call<note_method>(1, patience));  // takes the answer of the other call, too
+  }
+  CHECK(calls.statistics().given_up == 3 * credits + 1);
+  CHECK(must(calls.call<sum_method>({.first = 1, .second = 2}, patience)) == 3);
+  CHECK(calls.statistics<kept_method>().answers == 0);
+  serving.stop();
+  CHECK(serving.served().statistics().removed_clients == 0);
+}
+
 TEST_CASE("a call waits for a credit until its limit") {
   const testbed bed;
   running_service serving(bed, 1, {.clients = 2, .in_flight = 2, .waiting = wait_mode::sleep()});
