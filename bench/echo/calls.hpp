@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Calls of 32 bytes compared with the same service over TCP, and calls that lend 1 MiB compared
+/// Calls of 32 bytes compared with the same service over TCP, calls of many clients compared with
+/// those of a few, and calls that lend 1 MiB compared
 /// with a stream of writes. Also an echo over TCP, with which awaited messages are compared.
 #pragma once
 
@@ -11,6 +12,11 @@ namespace bench {
 // Each measures the time of one call, with several in flight.
 extern const form calls_by_verbspp;
 extern const form calls_by_tcp;
+
+// Each measures the time of one call, of 16 or 512 clients with one call in flight each. They fail
+// if a message has waited for a receive.
+extern const form calls_of_few;
+extern const form calls_of_many;
 
 // Measures the round trip time of `echo_bytes`, by coroutines of Asio.
 extern const form echo_by_tcp;

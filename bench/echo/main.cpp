@@ -4,7 +4,7 @@
 /// of a server that sleeps on a hub of 16 clients, the round trip time of 64 bytes through an inbox
 /// or a hub, and the time in which a stop request wakes a thread. Coroutines, calls and lent memory
 /// are compared with another loop of verbspp, or with TCP, instead of C (`comparisons`). Each end
-/// is a process. The rounds of the two sides alternate.
+/// is a process, and 512 clients are 4 processes. The rounds of the two sides alternate.
 ///
 ///     echo-bench [--device NAME] [--rounds N] [--messages N] [--only NAME]
 
@@ -449,6 +449,8 @@ const std::array comparisons{
     comparison{"latency", echo_by_tcp, {measure_awaited, echo_awaited}, false, "at most 0.2"},
     // Instead of C, the same service over TCP with Asio.
     comparison{"calls", calls_by_tcp, calls_by_verbspp, true, "at least 5"},
+    // Instead of C, 16 clients of the same service; the other side has 512.
+    comparison{"clients", calls_of_few, calls_of_many, true, "at least 1"},
     // In C, a thread that sleeps in poll(2) on an eventfd; the 99th percentile.
     comparison{"stop",
                {stop_plain, only_meet},
@@ -461,11 +463,11 @@ const std::array comparisons{
 };
 
 template <class Run>
-auto with_device(const options& chosen, int socket, Run run)
+auto with_device(const options& chosen, std::span<const int> sockets, Run run)
     -> decltype(run(std::declval<const side&>())) {
   VERBSPP_TRY(device, open_device(chosen.device));
   VERBSPP_TRY(domain, protection_domain::allocate(device));
-  return run(side{domain, socket, chosen.messages});
+  return run(side{domain, sockets[0], chosen.messages, sockets});
 }
 
 /// Runs `body` in a child process. \returns its process ID
@@ -480,35 +482,54 @@ pid_t start(Body body) {
   ::_exit(ended.has_value() ? 0 : 1);
 }
 
-/// Measures a form, with a process for each end. \returns this percentile of its times, in
-/// nanoseconds; 0 if the measurement failed
+/// Measures a form: an answering process, and those that measure. \returns this percentile of the
+/// times of the slowest of these, in nanoseconds; 0 if the measurement failed
 std::int64_t measure(const options& chosen, const form& one, std::size_t percentile) {
-  int sockets[2];
+  std::vector<int> answering, measuring;
   int answers[2];
-  if (::socketpair(AF_UNIX, SOCK_STREAM, 0, sockets) != 0 || ::pipe(answers) != 0) return 0;
-  const std::array processes{start([&]() -> result<void> {
-                               ::close(sockets[1]);
-                               return with_device(chosen, sockets[0], one.answer);
-                             }),
-                             start([&]() -> result<void> {
-                               ::close(sockets[0]);
-                               VERBSPP_TRY(times, with_device(chosen, sockets[1], one.measure));
-                               std::ranges::sort(times);
-                               const std::int64_t found = times[times.size() * percentile / 100];
-                               errno = EIO;
-                               if (::write(answers[1], &found, sizeof found) != sizeof found)
-                                 return error::from_errno(errno, "write");
-                               return success();
-                             })};
-  for (const int each : {sockets[0], sockets[1], answers[1]}) ::close(each);
-  std::int64_t found = 0;
-  if (::read(answers[0], &found, sizeof found) != sizeof found) found = 0;
+  if (::pipe(answers) != 0) return 0;
+  for (std::uint32_t i = 0; i < one.measuring; ++i) {
+    int sockets[2];
+    if (::socketpair(AF_UNIX, SOCK_STREAM, 0, sockets) != 0) return 0;
+    answering.push_back(sockets[0]);
+    measuring.push_back(sockets[1]);
+  }
+  const auto close_all = [](const std::vector<int>& from) {
+    for (const int each : from) ::close(each);
+  };
+  std::vector<pid_t> processes{start([&] {
+    close_all(measuring);
+    return with_device(chosen, answering, one.answer);
+  })};
+  for (const int own : measuring)
+    processes.push_back(start([&]() -> result<void> {
+      close_all(answering);
+      for (const int each : measuring)
+        if (each != own) ::close(each);
+      VERBSPP_TRY(times, with_device(chosen, {&own, 1}, one.measure));
+      std::ranges::sort(times);
+      const std::int64_t found = times[times.size() * percentile / 100];
+      errno = EIO;
+      if (::write(answers[1], &found, sizeof found) != sizeof found)
+        return error::from_errno(errno, "write");
+      return success();
+    }));
+  close_all(answering);
+  close_all(measuring);
+  ::close(answers[1]);
+  bool has_failed = false;
+  std::int64_t slowest = 0;
+  for (std::uint32_t i = 0; i < one.measuring; ++i) {
+    std::int64_t found = 0;
+    has_failed = ::read(answers[0], &found, sizeof found) != sizeof found || has_failed;
+    slowest = std::max(slowest, found);
+  }
   ::close(answers[0]);
   for (const pid_t each : processes) {
     int status = 0;
-    if (::waitpid(each, &status, 0) != each || status != 0) found = 0;
+    has_failed = ::waitpid(each, &status, 0) != each || status != 0 || has_failed;
   }
-  return found;
+  return has_failed ? 0 : slowest;
 }
 
 double median_of(std::vector<double> values) {

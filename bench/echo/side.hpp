@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The helpers of all measurements. Each measurement has two processes, which are connected by a
-/// socket.
+/// The helpers of all measurements. Each measurement has an answering process and usually one that
+/// measures, each of which is connected to it by a socket.
 #pragma once
 
 #include <verbspp/verbspp.hpp>
@@ -13,6 +13,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -37,6 +38,7 @@ struct side {
   protection_domain domain;
   int socket;
   std::uint64_t messages;
+  std::span<const int> sockets{};  ///< at the answering end, the sockets to all other processes
 };
 
 template <std::size_t Size>
@@ -94,10 +96,12 @@ result<void> answer_each(const side& mine, Answer answer) {
   return meet(mine.socket);
 }
 
-/// A way to exchange messages: one end measures, and the other one answers.
+/// A way to exchange messages: one end measures, and the other one answers. If several processes
+/// measure, the slowest one counts.
 struct form {
   result<nanoseconds_each> (*measure)(const side&);
   result<void> (*answer)(const side&);
+  std::uint32_t measuring = 1;  ///< the number of processes that measure
 };
 
 }  // namespace bench
