@@ -415,8 +415,7 @@ result<std::span<std::byte>> caller_core::begin_sending(const method_description
   describe({.address = 0, .length = memory.size(), .rights = of.lends}, sent_lane, body);
   if (of.lends.contains(access::remote_read))
     std::memcpy(body + loan_size, memory.data(), memory.size());
-  if (of.lends.contains(access::remote_write))
-    sent_loans_.get()[first_free_] = {memory, lent.kept()};
+  lending_ = std::exchange(begun_, no_place);
   return begun;
 }
 
@@ -443,6 +442,7 @@ void caller_core::end_access(std::uint16_t lane, slot_index slot) noexcept {
 
 result<std::span<std::byte>> caller_core::begin_lending(const method_description& of,
                                                         const loan& lent) noexcept {
+  if (lending_ != no_place) return codec_has_called(of.name);
   if (sends(of, lent)) return begin_sending(of, lent);
   for (;;) {
     calling_lane* found = nullptr;
@@ -475,20 +475,20 @@ result<std::span<std::byte>> caller_core::begin_lending(const method_description
       described.rkey = key.assume_value();
     }
     describe(described, number, begun.data());
+    lending_ = std::exchange(begun_, no_place);
     return begun;
   }
 }
 
-void caller_core::abandon_loan() noexcept {
-  if (begun_ == no_place) return;
-  end_unsent(lane_in(space()), static_cast<slot_index>(first_free_));
+void caller_core::take_begun_loan() noexcept {
+  if (begun_ != no_place) pool_.places()->give_back(begun_);
+  begun_ = std::exchange(lending_, no_place);
 }
 
-void caller_core::end_unsent(std::uint16_t lane, slot_index slot) noexcept {
-  if (lane == sent_lane)
-    end_access(lane, slot);
-  else if (lane != no_lane)
-    static_cast<void>(end_loan(lanes_.get()[lane], false));
+void caller_core::abandon_loan() noexcept {
+  if (lending_ != no_place) take_begun_loan();
+  const std::uint16_t number = lane_in(space());
+  if (number < lane_count_) static_cast<void>(end_loan(lanes_.get()[number], false));
 }
 
 result<void> caller_core::end_loan(calling_lane& lane, bool has_failed) noexcept {
@@ -557,23 +557,30 @@ result<caller_core::slot_index> caller_core::send(const method_description& of,
 result<caller_core::slot_index> caller_core::send_lending(const method_description& of,
                                                           const loan& lent,
                                                           std::size_t size) noexcept {
-  if (begun_ == no_place) return codec_has_called(of.name);
+  take_begun_loan();
   const std::uint16_t lane = lane_in(space());
   const auto index = static_cast<slot_index>(first_free_);
-  auto sent = size > largest_request_
-                  ? result<slot_index>(error::above_limit(
-                        of.name, "size of the encoded request in bytes", size, largest_request_))
-                  : send_frame(of, size, call_frame_kind::lending_call, lane);
+  const auto send = [&]() noexcept -> result<slot_index> {
+    if (size > largest_request_)
+      return error::above_limit(of.name, "size of the encoded request in bytes", size,
+                                largest_request_);
+    if (!has_credit()) return codec_has_called(of.name);
+    return send_frame(of, size, call_frame_kind::lending_call, lane);
+  };
+  const result<slot_index> sent = send();
   if (sent.has_error()) {
-    end_unsent(lane, index);
+    abandon_loan();
     return sent;
   }
   caller_statistics& counters = slots_.get()[index].counters->counted;
   add(counters.lent_bytes, lent.what.length);
-  if (lane == sent_lane)
+  if (lane == sent_lane) {
     add(counters.sent_bytes, lent.what.length);
-  else if (lane != no_lane && lanes_.get()[lane].uses_copy)
+    if (of.lends.contains(access::remote_write))
+      sent_loans_.get()[index] = {{lent.what.memory, lent.what.length}, lent.kept()};
+  } else if (lane != no_lane && lanes_.get()[lane].uses_copy) {
     add(counters.copied_bytes, lent.what.length);
+  }
   return sent;
 }
 

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <utility>
@@ -42,6 +43,23 @@ struct verbspp::codec<faulty_bytes> {
     return faulty_bytes();
   }
 };
+/// A request whose codec calls this function, which it should not if the function uses the caller.
+struct busy_bytes {
+  std::function<void()> act;
+};
+template <>
+struct verbspp::codec<busy_bytes> {
+  static constexpr std::uint32_t size = any_size;
+  [[nodiscard]] static result<std::size_t> encode(const busy_bytes& from,
+                                                  std::span<std::byte> into) noexcept {
+    from.act();
+    into[0] = std::byte{7};
+    return std::size_t{1};
+  }
+  [[nodiscard]] static result<busy_bytes> decode(std::span<const std::byte> /*from*/) noexcept {
+    return busy_bytes();
+  }
+};
 template <>
 struct verbspp::codec<faulty_byte> {
   static constexpr std::uint32_t size = 1;
@@ -70,6 +88,10 @@ struct faulty_fill : fill {
 };
 struct faulty_fill_of_any_size : fill {
   using request = faulty_bytes;
+};
+
+struct busy_fill : fill {
+  using request = busy_bytes;
 };
 
 /// Checks that calls that cannot be encoded lend nothing. \param sent the bytes that the other
@@ -308,6 +330,58 @@ TEST_CASE("a lane that failed at the service is replaced") {
 TEST_CASE("a call whose request cannot be encoded lends no memory, and keeps its lane") {
   SECTION("over a lane") { check_faults<faulty_fill_of_any_size>(0, 1); }
   SECTION("memory that would be sent") { check_faults<faulty_fill>(3 * 64, 0); }
+}
+
+TEST_CASE("a codec that uses the caller leaves no memory lent") {
+  const testbed bed;
+  lending_service serving(bed);
+  auto [calls, link] = serving.prepare();
+  must(calls.start<sum_method, fill>(std::move(link), patience));
+  const auto memory = must(filled<window_memory>(bed, 64, std::byte{1}).share());
+  const auto other = must(filled<window_memory>(bed, 64, std::byte{1}).share());
+  std::vector<std::byte> large(2000);
+  must(calls.call<fill>(1, large, patience));  // connects a lane
+  std::vector<pending_call<fill>> fills;
+  std::vector<pending_call<sum_method>> sums;
+  std::function<void()> act;
+  SECTION("for a call") {
+    act = [&, &calls = calls] { sums.push_back(must(calls.post_call<sum_method>({1, 2}))); };
+  }
+  SECTION("for all calls that it may have in flight") {
+    act = [&, &calls = calls] {
+      for (;;) {
+        auto posted = calls.post_call<sum_method>({1, 2});
+        if (posted.has_error()) break;
+        sums.push_back(std::move(posted).value());
+      }
+    };
+  }
+  SECTION("for a call that sends memory") {
+    act = [&, &calls = calls] {
+      auto posted = calls.post_call<fill>(3, other);
+      if (posted.has_value()) fills.push_back(std::move(posted).value());
+    };
+  }
+  SECTION("for a call that it does not send") {
+    act = [&, &calls = calls] {
+      CHECK(calls.post_call<faulty_fill_of_any_size>({codec_fault::fails}, other).has_error());
+    };
+  }
+  for (int i = 0; i < 3; ++i) {
+    // Whether such a call fails is not specified.
+    auto posted = calls.post_call<busy_fill>({act}, memory);
+    if (posted.has_value()) must(posted.value().wait(patience));
+    for (auto& each : sums) CHECK(must(each.wait(patience)) == 3);
+    for (auto& each : fills) must(each.wait(patience));
+    sums.clear();
+    fills.clear();
+    std::vector<std::byte> own(2000);
+    must(calls.call<fill>(4, own, patience));
+    CHECK(all_are(own, 4));
+  }
+  CHECK(memory.is_only());
+  CHECK(other.is_only());
+  CHECK(calls.statistics().given_up == 0);
 }
 
 TEST_CASE("a lane that failed at the caller is replaced") {

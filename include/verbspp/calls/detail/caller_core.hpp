@@ -71,7 +71,8 @@ class caller_core : public counted {
   /// poll.
   [[nodiscard]] std::span<std::byte> begin_at_once() noexcept;
   // If the call lends memory, `begin_lending` describes the memory at the beginning of the space.
-  // The request follows at `request_offset`, and `send_lending` sends the message.
+  // The request follows at `request_offset`, and `send_lending` sends the message. Calls that the
+  // codec makes in the meantime, which it should not do, use other spaces.
   [[nodiscard]] result<std::span<std::byte>> begin_lending(const method_description& of,
                                                            const loan& lent) noexcept;
   /// Waits until the call can be sent. \param lent null unless the call lends memory
@@ -198,6 +199,8 @@ class caller_core : public counted {
                                      const wait_limit& until) noexcept;
   /// Checks that messages have room for the request for a lane.
   [[nodiscard]] result<void> check_lane_request(const char* operation) const noexcept;
+  /// Continues with the request that `begin_lending` has begun.
+  void take_begun_loan() noexcept;
   [[nodiscard]] result<std::span<std::byte>> begin_sending(const method_description& of,
                                                            const loan& lent) noexcept;
   /// Takes the bytes that the service has written from the answer, and writes them to the memory.
@@ -205,8 +208,6 @@ class caller_core : public counted {
                                        caller_statistics& counters) noexcept;
   /// Ends the service's access to the memory of a call that gets no answer.
   void end_access(std::uint16_t lane, slot_index slot) noexcept;
-  /// As `end_access`, for a call of which the service does not know.
-  void end_unsent(std::uint16_t lane, slot_index slot) noexcept;
   [[nodiscard]] bool may_find_lane() const noexcept;
   [[nodiscard]] calling_lane* idle_lane() noexcept;
   /// Returns an idle lane. If there is none, asks the service for one, unless all are in use.
@@ -241,7 +242,8 @@ class caller_core : public counted {
   owned<sent_loan[]> sent_loans_{};  ///< one for each slot; null until a call needs it
   std::uint32_t copied_size_;        ///< set to 0 if the device turns out to have no memory windows
   std::uint32_t first_free_ = 0;
-  std::uint32_t begun_ = no_place;  ///< the place of a request that was begun, but not sent yet
+  std::uint32_t begun_ = no_place;    ///< the place of a request that was begun, but not sent yet
+  std::uint32_t lending_ = no_place;  ///< as `begun_`, if the request lends memory
   std::uint32_t queued_ = 0;
   std::optional<error> failure_{};
   /// The counters of each method, and at the end the counters of all other messages.
