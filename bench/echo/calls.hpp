@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
 /// Calls of 32 bytes compared with the same service over TCP, calls of many clients compared with
-/// those of a few, and calls that lend 1 MiB compared
-/// with a stream of writes. Also an echo over TCP, with which awaited messages are compared.
+/// those of a few, and calls that lend 1 MiB compared with a stream of writes. Also an echo over
+/// TCP, with which awaited messages are compared.
 #pragma once
 
 #include "side.hpp"
