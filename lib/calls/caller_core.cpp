@@ -130,7 +130,10 @@ result<void> caller_core::start(channel&& link, std::span<const method_descripti
 void caller_core::close() noexcept {
   fail({error_kind::not_connected, "caller", "the caller was destroyed"});
   link_ = channel();
-  for (std::uint32_t i = 0; i < lane_count_; ++i) lanes_.get()[i].close();
+  for (std::uint32_t i = 0; i < lane_count_; ++i) {
+    lanes_.get()[i].close();
+    lanes_.get()[i].former = channel();
+  }
 }
 
 /// Sends the descriptions of the methods, in each message as many as fit. The service refuses a

@@ -30,6 +30,11 @@ constexpr auto between_tries = std::chrono::milliseconds(50);
 /// The time until the next attempt to accept a connection after an attempt has failed, usually
 /// because no file descriptor was left.
 constexpr auto between_accepts = std::chrono::milliseconds(100);
+/// True for an error of accept4 that does not pass: the listener was closed or shut down.
+bool is_permanent(const error& failed) noexcept {
+  const int errnum = failed.native_errno();
+  return errnum == EBADF || errnum == EINVAL || errnum == ENOTSOCK;
+}
 /// The time for which a connection may keep its place without sending its hello.
 constexpr auto time_to_greet = std::chrono::milliseconds(250);
 /// The time limit of an attempt to connect, without the lookup of the name. Then another attempt is
@@ -298,26 +303,30 @@ class search final : public peer_search {
         return true;
       }
       if (limit_.has_passed()) return candidates_.at_limit();
-      const bool is_new = may_accept && accept_some();
+      VERBSPP_TRY(is_new, may_accept ? accept_some() : result<bool>(false));
       if (!connect() && !is_new) return false;
     }
   }
   /// Accepts new connections. Called after the available bytes of earlier connections have been
-  /// read. A failure does not end the meeting, since it may pass.
+  /// read. A failure that may pass does not end the meeting.
   /// \returns true if a connection was accepted
-  bool accept_some() noexcept {
-    for (int i = 0; i < accepts_in_a_turn; ++i) {
-      if (steady_clock::now() < next_accept()) return i != 0;
-      auto accepted = listener_.try_accept();
-      if (accepted.has_value() && !accepted.assume_value()) return i != 0;
-      const result<void> added = accepted.has_value()
-                                     ? candidates_.add_other(std::move(*accepted.assume_value()))
-                                     : result<void>(accepted.assume_error());
-      if (added.has_value()) continue;
+  result<bool> accept_some() noexcept {
+    int accepted = 0;
+    while (accepted < accepts_in_a_turn && steady_clock::now() >= next_accept()) {
+      auto next = listener_.try_accept();
+      if (next.has_error() && is_permanent(next.assume_error())) return next.assume_error();
+      if (next.has_value() && !next.assume_value()) break;
+      const result<void> added = next.has_value()
+                                     ? candidates_.add_other(std::move(*next.assume_value()))
+                                     : result<void>(next.assume_error());
+      if (added.has_value()) {
+        ++accepted;
+        continue;
+      }
       candidates_.note(added.assume_error());
       accepts_from_ = steady_clock::now() + between_accepts;
     }
-    return true;
+    return accepted != 0;
   }
   [[nodiscard]] steady_clock::time_point next_accept() noexcept {
     return std::max(candidates_.next_room(), accepts_from_);

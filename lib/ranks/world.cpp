@@ -2,6 +2,7 @@
 #include "ranks/barrier_state.hpp"
 #include "ranks/first_contact.hpp"
 #include "ranks/signals.hpp"
+#include "ranks/step.hpp"
 #include "ranks/values_of_ranks.hpp"
 #include <verbspp/exchange/bounded_text.hpp>
 #include <verbspp/ranks/world.hpp>
@@ -335,6 +336,7 @@ group_result<void> world::exchange_bytes(std::span<const std::byte> mine, std::s
 group_results world::barrier(const wait_limit& limit, barrier_kind kind) noexcept {
   if (!state_)
     return error(error_kind::invalid_input, "barrier of a world", "this world was moved from");
+  if (state_->peers.size() < state_->size) return detail::not_of_the_world();
   return barrier(state_->peers.all(), limit, kind);
 }
 
@@ -349,6 +351,7 @@ group_results world::barrier(group_scope& behind, const wait_limit& limit,
                              barrier_kind kind) noexcept {
   if (!state_)
     return error(error_kind::invalid_input, "barrier of a world", "this world was moved from");
+  if (state_->peers.size() < state_->size) return detail::not_of_the_world();
   return barrier(behind, state_->peers.all(), limit, kind);
 }
 
@@ -368,6 +371,7 @@ group_results world::barrier(group_scope& behind, const peer_list& ranks, const 
 result<barrier_session> world::start_barrier(const wait_limit& limit, barrier_kind kind) noexcept {
   if (!state_)
     return error(error_kind::invalid_input, "barrier of a world", "this world was moved from");
+  if (state_->peers.size() < state_->size) return detail::not_of_the_world();
   return start_barrier(state_->peers.all(), limit, kind);
 }
 

@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <chrono>
 #include <cstddef>
 #include <future>
@@ -162,6 +163,13 @@ TEST_CASE_METHOD(two_places, "a meeting waits while no descriptor is left for a 
   auto other = std::async(std::launch::async, [&] { return must(std::move(coming).run()); });
   CHECK(must(std::move(staying).run()).met.theirs == 2);
   CHECK(other.get().met.theirs == 1);
+}
+
+TEST_CASE_METHOD(two_places, "a meeting ends if its listener is shut down") {
+  const held_port unreachable;
+  auto staying = start_at(bed, left, "127.0.0.1", unreachable.text(), 1);
+  REQUIRE(::shutdown(left.listener.descriptor(), SHUT_RD) == 0);
+  CHECK(failure_of(std::move(staying).run()).native_errno() == EINVAL);
 }
 
 TEST_CASE_METHOD(two_places, "a meeting with invalid options is refused before it has a peer") {

@@ -335,12 +335,17 @@ TEST_CASE("the interfaces of GIDs are needed unless a GID was selected by hand")
            each.right.table().front().interface_index != 0;
   });
   REQUIRE(pair != all.end());
+  struct restored {
+    ~restored() {
+      errnum_of_interfaces = 0;
+      picked_gid.reset();
+    }
+  };
+  const restored at_end;
   errnum_of_interfaces = EMFILE;
   const seen outcome = as_devices(pair->left, pair->right);
   picked_gid = gid_index(0);
   const seen by_hand = as_devices(pair->left, pair->right);
-  errnum_of_interfaces = 0;
-  picked_gid.reset();
   CHECK_THAT(outcome.words, Catch::Contains("getifaddrs: Too many open files"));
   CHECK_THAT(by_hand.words, !Catch::Contains("problem"));
 }

@@ -502,6 +502,7 @@ std::vector<planned> plans_for(const options& given) {
           made.given.limit = given.limit_of_missing;
       }
     }
+  require(!all.empty(), "no step has the name that --step gives");
   return all;
 }
 

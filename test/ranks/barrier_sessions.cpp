@@ -441,7 +441,8 @@ TEST_CASE("a session and later steps fail if the group is moved out of the world
     CHECK(kind_of(*ended[0]) == error_kind::not_connected);
     CHECK_THAT(ended[0]->message(), Catch::Contains("moved it out of the world"));
     CHECK(kind_of(ranks[0].barrier({0, 1}, patience)) == error_kind::not_connected);
-    CHECK(kind_of(ranks[0].barrier(patience)) == error_kind::invalid_input);
+    CHECK(kind_of(ranks[0].barrier(patience)) == error_kind::not_connected);
+    CHECK(failure_of(ranks[0].start_barrier(patience)) == error_kind::not_connected);
     CHECK(static_cast<error>(failure_of(ranks[0].mend(patience))) == error_kind::not_connected);
   }
   SECTION("the session is destroyed") { started[0].reset(); }

@@ -198,7 +198,8 @@ class world {
   [[nodiscard]] std::uint32_t rank() const noexcept;
   [[nodiscard]] std::uint32_t size() const noexcept;
   /// The channels to all ranks, by rank. They belong to the world; do not move them out of it.
-  /// Otherwise, steps with ranks whose channels were moved fail (`not_connected`).
+  /// Otherwise, steps with ranks whose channels were moved fail (`not_connected`), and a group that
+  /// was moved out of a lazily joined world must not be used after the world was destroyed.
   /// \pre the world was not moved from
   [[nodiscard]] group& peers() noexcept;
   /// A readable name for the given rank, which contains its host and its process. In a world that
