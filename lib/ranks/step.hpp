@@ -48,10 +48,10 @@ template <class Operation>
   request made;
   if (core.post(operation, made).has_value()) {
     core.keep(made, memory);
-    return kept_pending(&core, made);
+    return {&core, made};
   }
   memory.let_go();
-  return kept_pending();
+  return {};
 }
 
 inline constexpr const char* collective_step = "collective step of a world";

@@ -36,48 +36,49 @@ class call_limit {
  public:
   template <class Number, class Period>
   VERBSPP_DATA_PATH call_limit(std::chrono::duration<Number, Period> length) noexcept
-      : call_limit(nullptr, detail::bounded(length).count()) {}
+      : call_limit(detail::bounded(length).count()) {}
   template <class Source>
     requires std::convertible_to<const Source&, wait_limit>
   VERBSPP_DATA_PATH call_limit(const Source& limit VERBSPP_LIFETIMEBOUND) noexcept
-      : call_limit(&of_source<Source>, reinterpret_cast<std::intptr_t>(&limit)) {}
+      : make_(&of_source<Source>), source_(&limit) {}
 
   /// The channel's default limit.
-  [[nodiscard]] VERBSPP_DATA_PATH static call_limit of_channel() noexcept { return {nullptr, -1}; }
+  [[nodiscard]] VERBSPP_DATA_PATH static call_limit of_channel() noexcept {
+    return call_limit(std::int64_t{-1});
+  }
   /// Used by the library only: an optional limit; null stands for the channel's default limit.
   [[nodiscard]] VERBSPP_DATA_PATH static call_limit from(const wait_limit* limit) noexcept {
     return limit != nullptr ? call_limit(*limit) : of_channel();
   }
 
   /// Used by the library only: true for the channel's default limit.
-  [[nodiscard]] bool is_of_channel() const noexcept { return make_ == nullptr && value_ < 0; }
+  [[nodiscard]] bool is_of_channel() const noexcept { return make_ == nullptr && length_ < 0; }
   /// Used by the library only: true if the limit had already expired before the call. A duration
   /// has not begun, so the clock is not read for it.
   [[nodiscard]] VERBSPP_DATA_PATH bool has_passed() const noexcept {
-    return make_ == nullptr ? value_ == 0 : make_(value_).has_passed();
+    return make_ == nullptr ? length_ == 0 : make_(source_).has_passed();
   }
   /// Used by the library only: returns the limit. If it is a duration, the duration begins now.
   [[nodiscard]] wait_limit begin(std::chrono::nanoseconds of_channel) const noexcept {
-    if (make_ != nullptr) return make_(value_);
-    return is_of_channel() ? of_channel : std::chrono::nanoseconds(value_);
+    if (make_ != nullptr) return make_(source_);
+    return is_of_channel() ? of_channel : std::chrono::nanoseconds(length_);
   }
 
  private:
-  using maker = wait_limit (*)(std::int64_t value) noexcept;
-
-  VERBSPP_DATA_PATH call_limit(maker make, std::int64_t value) noexcept
-      : make_(make), value_(value) {}
+  VERBSPP_DATA_PATH explicit call_limit(std::int64_t length) noexcept
+      : make_(nullptr), length_(length) {}
 
   template <class Source>
-  static wait_limit of_source(std::int64_t address) noexcept {
-    return *reinterpret_cast<const Source*>(static_cast<std::intptr_t>(address));
+  static wait_limit of_source(const void* source) noexcept {
+    return *static_cast<const Source*>(source);
   }
 
   // Both are values, so that the compiler need not store a constant duration in memory.
-  maker make_;  ///< null for a duration, and for the channel's default limit
-  /// With `make_`, the address of the limit. Otherwise the duration in nanoseconds; -1 stands for
-  /// the channel's default limit.
-  std::int64_t value_;
+  wait_limit (*make_)(const void* source) noexcept;  ///< null unless there is a source
+  union {
+    std::int64_t length_;  ///< nanoseconds; -1 stands for the channel's default limit
+    const void* source_;   ///< a limit of another type
+  };
 };
 
 }  // namespace verbspp
