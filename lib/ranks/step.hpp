@@ -92,8 +92,8 @@ inline constexpr const char* collective_step = "collective step of a world";
 
 [[nodiscard]] inline error not_of_the_world() noexcept {
   return {error_kind::not_connected, collective_step,
-          "the channel to that rank is not one that the world has connected: the program has "
-          "replaced it, connected it to another peer or moved it out of the world, or mend() has "
+          "the world has not connected the current channel to that rank: the program has replaced "
+          "the channel, connected it to another peer or moved it out of the world, or mend() has "
           "failed"};
 }
 

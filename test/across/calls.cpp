@@ -4,6 +4,7 @@
 /// the client, which makes all kinds of calls, some of which end at their limits. It has the
 /// options of `across`, of which `--rounds` is the number of rounds of calls.
 
+#include "../rnr_naks.hpp"
 #include "options.hpp"
 #include <verbspp/calls.hpp>
 #include <verbspp/exchange.hpp>
@@ -15,10 +16,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
-#include <fstream>
 #include <iostream>
 #include <numeric>
-#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -78,18 +77,6 @@ struct finish {
 
 result<void> differs(const char* what) {
   return error(error_kind::mismatch, what, "the answer is wrong");
-}
-
-/// The number of RNR NAKs that the device has sent or received; empty if it does not count them.
-std::optional<std::uint64_t> refused_messages(const std::string& device) {
-  std::uint64_t all = 0;
-  for (const char* name : {"rcvd_rnr_err", "send_rnr_err"}) {
-    std::ifstream file("/sys/class/infiniband/" + device + "/ports/1/hw_counters/" + name);
-    std::uint64_t value = 0;
-    if (!(file >> value)) return std::nullopt;
-    all += value;
-  }
-  return all;
 }
 
 template <class Builder>
@@ -297,14 +284,14 @@ class client {
 };
 
 result<void> play(const options& given) {
-  const auto refused = refused_messages(given.device);
+  const auto refused = test::rnr_naks(given.device);
   VERBSPP_TRY(made, client::connect(given));
   for (std::uint32_t round = 0; round < given.rounds; ++round) {
     VERBSPP_TRYV(made.play(round, given.bytes));
     std::cout << "round " << round + 1 << '\n';
   }
   VERBSPP_TRYV(made.finish_all());
-  if (refused_messages(given.device) != refused)
+  if (test::rnr_naks(given.device) != refused)
     return error(error_kind::mismatch, "play", "a message has found no receive");
   return success();
 }

@@ -2,6 +2,7 @@
 // Many callers with random limits: no answer goes to a wrong call, late answers do no harm, and
 // each message finds a posted receive at the other end.
 
+#include "../rnr_naks.hpp"
 #include "calls.hpp"
 
 #include <algorithm>
@@ -10,8 +11,6 @@
 #include <chrono>
 #include <cstdint>
 #include <exception>
-#include <fstream>
-#include <optional>
 #include <random>
 #include <string>
 #include <thread>
@@ -23,15 +22,6 @@ using namespace verbspp::test;
 using namespace std::chrono_literals;
 
 namespace {
-
-/// The number of RNR NAKs that port 1 of the device has received, one for each attempt that found
-/// no receive; empty if the device does not count them.
-std::optional<std::uint64_t> refused_messages() {
-  std::ifstream file("/sys/class/infiniband/" + device_name() +
-                     "/ports/1/hw_counters/rcvd_rnr_err");
-  std::uint64_t value = 0;
-  return file >> value ? std::optional(value) : std::nullopt;
-}
 
 /// A client that makes random calls.
 class random_client {
@@ -115,7 +105,7 @@ class random_client {
 TEST_CASE("random limits end only their own calls, and each message finds a receive") {
   const testbed bed;
   running_service serving(bed, 2, {.clients = 64, .in_flight = 4, .waiting = wait_mode::sleep()});
-  const auto refused_before = refused_messages();
+  const auto refused_before = rnr_naks(device_name());
   std::atomic<bool> is_over{false};
   // Answers or refuses the kept calls late, and out of order.
   std::thread answering([&] {
@@ -152,7 +142,7 @@ TEST_CASE("random limits end only their own calls, and each message finds a rece
   is_over = true;
   answering.join();
   CHECK(ended_early > 0);
-  CHECK(refused_messages() == refused_before);
+  CHECK(rnr_naks(device_name()) == refused_before);
   serving.stop();
   CHECK(serving.failure().empty());
   CHECK(serving.served().statistics().removed_clients == 0);
