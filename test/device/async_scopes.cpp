@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Coroutines that await requests with borrowed memory, posted requests, and room in a queue.
 
-#include "../eager.hpp"
-#include "channels.hpp"
-#include <verbspp/coroutine.hpp>
+#include "coroutines.hpp"
 
 #include <algorithm>
 #include <cstdint>
@@ -18,29 +16,7 @@ using namespace verbspp::test;
 
 namespace {
 
-using routine = eager<transport_result<void>>;
 using scoped = eager<scope_result<void>>;
-
-/// Polls the channel until the coroutine has ended.
-template <class Outcome>
-Outcome& run(eager<Outcome>& coroutine, channel& link) {
-  wait_until(
-      [&] {
-        link.poll();
-        return coroutine.is_done();
-      },
-      "the coroutine");
-  return coroutine.get();
-}
-
-/// Connects two channels that have short queues.
-channel_pair connect_short(const testbed& bed) {
-  return connect_channels(bed.domain.build_channel()
-                              .access(all_rights | access::remote_atomic)
-                              .max_send_work_requests(4)
-                              .max_receive_work_requests(8)
-                              .max_inline_data(64));
-}
 
 }  // namespace
 

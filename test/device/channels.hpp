@@ -39,6 +39,15 @@ template <class Builder>
       access::local_write | access::remote_read | access::remote_write | access::remote_atomic));
 }
 
+/// Connects two channels that have short queues, and can send inline.
+[[nodiscard]] inline channel_pair connect_short(const testbed& bed) {
+  return connect_channels(bed.domain.build_channel()
+                              .access(all_rights | access::remote_atomic)
+                              .max_send_work_requests(4)
+                              .max_receive_work_requests(8)
+                              .max_inline_data(64));
+}
+
 /// A fixture with both ends, and the objects from which they were created.
 struct two_channels {
   const testbed bed{};

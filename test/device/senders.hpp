@@ -111,11 +111,4 @@ void complete(Running& operation, channel& link) {
   return as_sender([&link, text] { return link.async_send({.elements = inline_payload(text)}); });
 }
 
-[[nodiscard]] inline channel_pair connect_short(const testbed& bed) {
-  return connect_channels(bed.domain.build_channel()
-                              .max_send_work_requests(4)
-                              .max_receive_work_requests(16)
-                              .max_inline_data(64));
-}
-
 }  // namespace verbspp::test::senders

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// Coroutines that await messages of an inbox.
+
+#include "coroutines.hpp"
+#include "failing_verb.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <stop_token>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+using namespace verbspp;
+using namespace verbspp::test;
+
+TEST_CASE("coroutines at both ends exchange messages of a pool") {
+  const testbed bed;
+  channel_pair ends = connect_short(bed);
+  const message_pool pool = must(message_pool::create(bed.domain, 128, 64));
+  inbox requests = must(inbox::open(ends.right, pool));
+  inbox answers = must(inbox::open(ends.left, pool));
+  constexpr int rounds = 300;
+  const auto serving = [&]() -> routine {
+    for (int i = 0; i < rounds; ++i) {
+      VERBSPP_CO_TRY(request, co_await requests.async_wait());
+      VERBSPP_CO_TRYV(co_await ends.right.async_send(std::move(request)));
+    }
+    co_return success();
+  };
+  const auto asking = [&]() -> routine {
+    for (int i = 0; i < rounds; ++i) {
+      VERBSPP_CO_TRY(request, pool.take());
+      VERBSPP_CO_TRYV(request.assign(std::as_bytes(std::span(&i, 1))));
+      VERBSPP_CO_TRYV(co_await ends.left.async_send(std::move(request)));
+      VERBSPP_CO_TRY(answer, co_await answers.async_wait(patience));
+      CHECK(std::ranges::equal(answer.bytes(), std::as_bytes(std::span(&i, 1))));
+    }
+    co_return success();
+  };
+  auto server = serving();
+  auto client = asking();
+  wait_until(
+      [&] {
+        ends.left.poll();
+        ends.right.poll();
+        return client.is_done() && server.is_done();
+      },
+      "the echo");
+  must(client.get());
+  must(server.get());
+}
+
+TEST_CASE("a limit that expires during a wait for a message leaves the channel connected") {
+  const testbed bed;
+  channel_pair ends = connect_short(bed);
+  const message_pool pool = must(message_pool::create(bed.domain, 16, 64));
+  inbox messages = must(inbox::open(ends.right, pool));
+  const auto waiting = [&](const wait_limit limit) -> eager<result<message>> {
+    co_return co_await messages.async_wait(limit);
+  };
+  auto limited = waiting(short_limit);
+  std::stop_source stop;
+  auto stopped = waiting(stop.get_token());
+  CHECK(failure_of(std::move(run(limited, ends.right))) == error_kind::timed_out);
+  CHECK_FALSE(stopped.is_done());
+  stop.request_stop();
+  CHECK(failure_of(std::move(run(stopped, ends.right))) == error_kind::cancelled);
+  auto sender = send_text(ends.left, "after");
+  auto patient = waiting(patience);
+  CHECK(must(std::move(run(patient, ends.right))).size() == 5);
+  must(run(sender, ends.left));
+}
+
+TEST_CASE("coroutines that wait for one inbox get its messages in order") {
+  const testbed bed;
+  channel_pair ends = connect_short(bed);
+  const message_pool pool = must(message_pool::create(bed.domain, 16, 64));
+  std::optional<inbox> messages = must(inbox::open(ends.right, pool));
+  const auto waiting = [&]() -> eager<result<message>> {
+    co_return co_await messages->async_wait();
+  };
+  std::vector<eager<result<message>>> waiters;
+  for (int i = 0; i < 4; ++i) waiters.push_back(waiting());
+  // An inbox may be moved while coroutines are waiting for its messages.
+  inbox moved = std::move(*messages);
+  for (std::size_t i = 0; i < 3; ++i) {
+    auto sender = send_text(ends.left, std::string_view("123", i + 1));
+    CHECK(must(std::move(run(waiters[i], ends.right))).size() == i + 1);
+    must(run(sender, ends.left));
+  }
+  CHECK_FALSE(waiters[3].is_done());
+  // When the inbox is destroyed, the waiting coroutines get an error.
+  {
+    const inbox last = std::move(moved);
+  }
+  CHECK(ends.right.deadline() <= clock::now());
+  CHECK(failure_of(std::move(run(waiters[3], ends.right))) == error_kind::invalid_input);
+  auto refused = waiting();
+  CHECK(failure_of(std::move(refused.get())) == error_kind::invalid_input);
+}
+
+TEST_CASE("a wait for a message continues when a place returns to the pool") {
+  const testbed bed;
+  channel_pair ends = connect_short(bed);
+  const message_pool pool = must(message_pool::create(bed.domain, 2, 64));
+  inbox messages = must(inbox::open(ends.right, pool));
+  const auto waiting = [&]() -> eager<result<message>> {
+    co_return co_await messages.async_wait();
+  };
+  std::vector<routine> senders;
+  for (int i = 0; i < 3; ++i) senders.push_back(send_text(ends.left, "text"));
+  auto first = waiting();
+  auto second = waiting();
+  const message kept = must(std::move(run(first, ends.right)));
+  message released = must(std::move(run(second, ends.right)));
+  auto third = waiting();
+  ends.right.poll();
+  CHECK_FALSE(third.is_done());
+  CHECK(ends.right.deadline() <= clock::now() + std::chrono::milliseconds(10));
+  static_cast<void>(message(std::move(released)));  // destroys it, which returns its place
+  CHECK(run(third, ends.right).has_value());
+  for (routine& each : senders) must(run(each, ends.left));
+}
