@@ -19,7 +19,8 @@ wait_limit wait_limit::no_later_than(time_point at) const noexcept {
 }
 
 error wait_limit::failure(const char* operation, const char* hint) const noexcept {
-  return {stop_requested() ? error_kind::cancelled : error_kind::timed_out, operation, hint};
+  if (stop_requested()) return {error_kind::cancelled, operation, "a stop was requested"};
+  return {error_kind::timed_out, operation, hint};
 }
 
 }  // namespace verbspp

@@ -105,10 +105,10 @@ error channel_core::not_extended(const char* operation) noexcept {
 }
 
 error channel_core::ended_before(const wait_limit& limit) noexcept {
-  return limit.failure(waiting_on_channel,
-                       limit.stop_requested()
-                           ? "a stop was requested before the operation began"
-                           : "the timeout had expired before the operation began");
+  if (limit.stop_requested())
+    return {error_kind::cancelled, waiting_on_channel,
+            "a stop was requested before the operation began"};
+  return limit.failure(waiting_on_channel, "the timeout had expired before the operation began");
 }
 
 error channel_core::ended_by(const wait_limit& limit, bool is_default) const noexcept {

@@ -13,9 +13,7 @@ result<cm_resolution> cm_resolution::start(const cm_address& destination,
     return error(error_kind::invalid_input, operation,
                  "the destination address is empty: use cm_address::from or from_native");
   if (limit.has_passed())
-    return limit.failure(
-        operation,
-        "the limit was reached, by its time or by a stop request, before the resolution began");
+    return limit.failure(operation, "the timeout had expired before the resolution began");
   VERBSPP_TRY(id, cm_identifier::create(service));
   if (options.reuse_address) VERBSPP_TRYV(id.set_reuse_address());
   if (options.type_of_service) VERBSPP_TRYV(id.set_type_of_service(*options.type_of_service));

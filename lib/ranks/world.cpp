@@ -23,6 +23,10 @@ namespace {
 constexpr const char* joining = "join a world";
 using rank_name = bounded_text<96>;
 
+error moved_from(const char* operation) noexcept {
+  return {error_kind::invalid_input, operation, "this world was moved from"};
+}
+
 /// The key of a value. It consists of the value's kind, the number of the exchange or repair that
 /// the value belongs to (0: joining), and the rank that reads it (0: every rank).
 class key {
@@ -198,6 +202,14 @@ class [[gnu::visibility("hidden")]] world::state final
     return endpoint::decode(std::span(bytes).first(length));
   }
 
+  /// The list of all ranks, if the world still has its group.
+  /// \param own null if the world was moved from
+  [[nodiscard]] static result<peer_list> all_for_barrier(state* own) noexcept {
+    if (own == nullptr) return moved_from("barrier of a world");
+    if (own->peers.size() < own->size) return detail::not_of_the_world();
+    return own->peers.all();
+  }
+
   [[nodiscard]] connection_state state_of(std::uint32_t other) noexcept {
     if (contact && contact->is_untouched(peers, other)) return connection_state::untouched;
     const bool is_ready = peers[other].is_connected() && !peers.is_due(other);
@@ -318,8 +330,7 @@ std::string_view world::name(std::uint32_t rank) const noexcept {
 group_result<void> world::exchange_bytes(std::span<const std::byte> mine, std::span<std::byte> all,
                                          std::span<std::size_t> sizes,
                                          const wait_limit& limit) noexcept {
-  if (!state_)
-    return error(error_kind::invalid_input, "exchange of a world", "this world was moved from");
+  if (!state_) return moved_from("exchange of a world");
   const std::uint64_t turn = ++state_->turns;
   VERBSPP_TRYV(state_->bootstrap.put(key("value", turn, 0), mine));
   VERBSPP_TRYV(state_->bootstrap.fence(limit));
@@ -334,31 +345,27 @@ group_result<void> world::exchange_bytes(std::span<const std::byte> mine, std::s
 }
 
 group_results world::barrier(const wait_limit& limit, barrier_kind kind) noexcept {
-  if (!state_)
-    return error(error_kind::invalid_input, "barrier of a world", "this world was moved from");
-  if (state_->peers.size() < state_->size) return detail::not_of_the_world();
-  return barrier(state_->peers.all(), limit, kind);
+  const result<peer_list> all = state::all_for_barrier(state_.get());
+  if (!all.has_value()) return all.assume_error();
+  return barrier(all.assume_value(), limit, kind);
 }
 
 group_results world::barrier(const peer_list& ranks, const wait_limit& limit,
                              barrier_kind kind) noexcept {
-  if (!state_)
-    return error(error_kind::invalid_input, "barrier of a world", "this world was moved from");
+  if (!state_) return moved_from("barrier of a world");
   return state_->signals.barrier(state_->peers, ranks, kind, limit);
 }
 
 group_results world::barrier(group_scope& behind, const wait_limit& limit,
                              barrier_kind kind) noexcept {
-  if (!state_)
-    return error(error_kind::invalid_input, "barrier of a world", "this world was moved from");
-  if (state_->peers.size() < state_->size) return detail::not_of_the_world();
-  return barrier(behind, state_->peers.all(), limit, kind);
+  const result<peer_list> all = state::all_for_barrier(state_.get());
+  if (!all.has_value()) return all.assume_error();
+  return barrier(behind, all.assume_value(), limit, kind);
 }
 
 group_results world::barrier(group_scope& behind, const peer_list& ranks, const wait_limit& limit,
                              barrier_kind kind) noexcept {
-  if (!state_)
-    return error(error_kind::invalid_input, "barrier of a world", "this world was moved from");
+  if (!state_) return moved_from("barrier of a world");
   if (const auto objects = state_->signals.objection(ranks)) return *objects;
   if (const auto failed = behind.failure()) {
     static_cast<void>(
@@ -369,16 +376,13 @@ group_results world::barrier(group_scope& behind, const peer_list& ranks, const 
 }
 
 result<barrier_session> world::start_barrier(const wait_limit& limit, barrier_kind kind) noexcept {
-  if (!state_)
-    return error(error_kind::invalid_input, "barrier of a world", "this world was moved from");
-  if (state_->peers.size() < state_->size) return detail::not_of_the_world();
-  return start_barrier(state_->peers.all(), limit, kind);
+  VERBSPP_TRY(all, state::all_for_barrier(state_.get()));
+  return start_barrier(all, limit, kind);
 }
 
 result<barrier_session> world::start_barrier(const peer_list& ranks, const wait_limit& limit,
                                              barrier_kind kind) noexcept {
-  if (!state_)
-    return error(error_kind::invalid_input, "barrier of a world", "this world was moved from");
+  if (!state_) return moved_from("barrier of a world");
   VERBSPP_TRY(begun, barrier_session::state::begin(state_->signals, state_->peers,
                                                    state_->in_progress, ranks, kind, limit));
   return barrier_session(std::move(begun));
@@ -386,22 +390,19 @@ result<barrier_session> world::start_barrier(const peer_list& ranks, const wait_
 
 group_results world::all_gather_bytes(std::span<const std::byte> mine, std::span<std::byte> all,
                                       const wait_limit& limit) noexcept {
-  if (!state_)
-    return error(error_kind::invalid_input, "step of a world", "this world was moved from");
+  if (!state_) return moved_from("step of a world");
   return state_->signals.all_gather(state_->peers, mine, all, limit);
 }
 
 group_results world::gather_bytes(std::span<const std::byte> mine, std::span<std::byte> all,
                                   std::uint32_t root, const wait_limit& limit) noexcept {
-  if (!state_)
-    return error(error_kind::invalid_input, "step of a world", "this world was moved from");
+  if (!state_) return moved_from("step of a world");
   return state_->signals.gather(state_->peers, mine, all, root, limit);
 }
 
 group_results world::broadcast_bytes(std::span<std::byte> value, std::uint32_t root,
                                      const wait_limit& limit) noexcept {
-  if (!state_)
-    return error(error_kind::invalid_input, "step of a world", "this world was moved from");
+  if (!state_) return moved_from("step of a world");
   return state_->signals.broadcast(state_->peers, value, root, limit);
 }
 
@@ -409,13 +410,12 @@ group_results world::all_reduce_bytes(std::span<std::byte> value,
                                       void (*combine)(void* context, std::byte* into,
                                                       const std::byte* right),
                                       void* context, const wait_limit& limit) {
-  if (!state_)
-    return error(error_kind::invalid_input, "step of a world", "this world was moved from");
+  if (!state_) return moved_from("step of a world");
   return state_->signals.all_reduce(state_->peers, value, combine, context, limit);
 }
 
 group_result<void> world::mend(const wait_limit& limit) noexcept {
-  if (!state_) return error(error_kind::invalid_input, "mend a world", "this world was moved from");
+  if (!state_) return moved_from("mend a world");
   state& own = *state_.get();
   if (const auto objects = own.signals.objection()) return *objects;
   if (own.peers.size() < own.size)

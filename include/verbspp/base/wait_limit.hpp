@@ -198,7 +198,8 @@ class wait_limit {
   }
 
   /// Returns the error for an operation that did not finish by this limit: `cancelled` if a stop
-  /// was requested, otherwise `timed_out`. Both strings must live as long as the program.
+  /// was requested, otherwise `timed_out` with the hint. Both strings must live as long as the
+  /// program.
   [[nodiscard]] error failure(const char* operation, const char* hint = nullptr) const noexcept;
 
  private:
