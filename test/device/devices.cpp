@@ -21,8 +21,9 @@ using namespace verbspp::test;
 
 namespace {
 
-/// Returns the index of the address that the documentation ranks highest. This function does not
-/// use the library's own ranking.
+/// Returns the index of the address that should be chosen. This function does not use the library's
+/// own ranking, but a simpler one, which is sufficient for the tested devices: RoCE v2 before v1,
+/// and then IPv4, IPv6 of a wider scope, link-local IPv6.
 std::optional<unsigned> expected_gid_index(const gid_table& table, const testbed& bed) {
   if (!bed.is_ethernet()) return 0;
   const auto find = [&](gid_type type, auto fits) -> std::optional<unsigned> {

@@ -541,7 +541,7 @@ TEST_CASE("objects that cannot wake an event loop refuse to be used in one and g
   CHECK(bed.hub.file_descriptor() == -1);
   CHECK(bed.hub.deadline() == (wait_limit::time_point::max)());
   CHECK(failure_of(bed.hub.request_notification()) == error_kind::invalid_input);
-  // A regular file is always readable, so epoll refuses it.
+  // epoll does not support regular files.
   channel_pair others = connect_sleeping(bed.bed);
   std::FILE* const file = std::tmpfile();
   REQUIRE(file != nullptr);

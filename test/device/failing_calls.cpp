@@ -303,7 +303,7 @@ TEST_CASE("the error for a failed transition names it and the queue pair is dest
 TEST_CASE_METHOD(two_queue_pairs,
                  "a failed modification is reported with its cause and changes nothing") {
   constexpr auto rts = queue_pair_state::ready_to_send;
-  connected& pair = left;  // clang 14 cannot capture structured bindings
+  connected& pair = left;
   check_failing({.verb = "ibv_modify_qp", .operation = "modify RTS -> RTS"}, returns_errno, [&] {
     return pair.modify(attributes_for<transport::rc, rts, rts>().min_rnr_timer(9));
   });

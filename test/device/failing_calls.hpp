@@ -50,8 +50,10 @@ struct failing_call {
   const char* operation = nullptr;  ///< the operation that the error names, if that isn't the verb
   std::vector<expected_failure> failures = any_failures;
   std::vector<convention>
-      ways{};     ///< the conventions to test; by default, all conventions of the verb
-  int first = 1;  ///< which call is the first to fail, counted from 1
+      ways{};  ///< the conventions to test; by default, all conventions of the verb
+  /// The first call that fails, counted from 1. Ignored for a verb that is called through a
+  /// pointer.
+  int first = 1;
   bool can_be_repeated = true;
 };
 

@@ -49,7 +49,7 @@ void check_reported(const char* verb, convention own, Make make, Destroy destroy
 
 }  // namespace
 
-TEST_CASE("a failed release is reported once and unchanged") {
+TEST_CASE("a failed release is reported once, with its cause") {
   const testbed bed;
   constexpr auto returns_errno = convention::returns_errno;
   check_reported(

@@ -29,8 +29,8 @@ constexpr auto minus_one = convention::minus_one;
 [[nodiscard]] failing_call post(const char* operation) {
   return {.verb = operation, .failures = failures_of_posts()};
 }
-/// Describes a call that cannot be repeated successfully here, because it works only on some
-/// devices or requires objects that this test lacks.
+/// Describes a call that is not repeated without the failure, because its request could fail, or
+/// would affect the rest of the test.
 [[nodiscard]] failing_call post_once(const char* operation) {
   failing_call call = post(operation);
   call.can_be_repeated = false;
@@ -191,7 +191,7 @@ TEST_CASE("a failed poll returns an error and not an empty range") {
   auto& pointer = bed.left_queue.native_handle()->context->ops.poll_cq;
   const auto poll = [&] { return bed.left_queue.poll(slots); };
   std::vector<expected_failure> failures = poll_failures();
-  // Some drivers return 1 and 2 as error codes that are not errno values.
+  // Some drivers return -1 and -2 as error codes that are not errno values.
   std::erase_if(failures, [](const expected_failure& each) { return each.errnum <= 2; });
   const failing_call call{.verb = "ibv_poll_cq", .failures = failures};
   check_failing(call, convention::negative_errno, pointer, poll);

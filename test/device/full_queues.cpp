@@ -159,7 +159,7 @@ TEST_CASE("too many elements are refused with their number and the limit") {
   check(failure_of(left.post_read({.elements = into_by_read, .remote = memory.remote()})), sends);
   check(failure_of(left.post_receive({.elements = into})), receives);
 
-  // The refused request was not posted.
+  // The refused requests were not posted.
   must(left.post_write({.elements = memory.gather(0, 8), .remote = memory.remote()}, {.id = 5}));
   take_success(bed.left_queue, 5);
   CHECK(count_within_a_moment(bed.left_queue) == 0);

@@ -314,7 +314,7 @@ TEST_CASE("numbers beyond a group's size are refused before anything is posted")
 }
 
 TEST_CASE_METHOD(four_members,
-                 "a wait for several peers that times out closes only the late connections") {
+                 "a wait for several peers that times out breaks only the late connections") {
   buffer<> into(bed.domain, count * block);
   buffer<> from(bed.domain, pattern(block, 5));
   const auto received = [&](std::uint32_t peer) {

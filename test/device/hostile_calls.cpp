@@ -372,7 +372,7 @@ TEST_CASE("a client cannot make a service read outside of a message") {
   const remote_memory<readable> to_read(0, 0, remote_key(std::uint32_t{0}));
   const remote_memory<writable> to_write(0, 0, remote_key(std::uint32_t{0}));
   const remote_memory<readable | writable> both(0, 0, remote_key(std::uint32_t{0}));
-  // Before the methods were compared, answers have at most 128 bytes.
+  // Until the methods are compared, answers have at most 128 bytes.
   CHECK_THAT(text_for(12, sent(to_write, 100, 1)), Catch::Contains("too small"));
   CHECK(text_for(12, sent(to_write, 70, 1)) == "answered");
   std::vector<std::byte> comparison(6);
@@ -396,7 +396,7 @@ TEST_CASE("a client cannot make a service read outside of a message") {
   CHECK_THAT(text_for(11, sent(to_read, 4, 8)), Catch::Contains("4 bytes, but the service"));
   CHECK_THAT(text_for(12, sent(to_write, 4, 0)), Catch::Contains("0 bytes, but the service"));
   CHECK_THAT(text_for(12, sent(to_write, 874, 2)), Catch::Contains("2 bytes, but the service"));
-  // An answer of any size leaves no space for the memory.
+  // The answer of this method can have any size, so no space is left for the memory.
   CHECK_THAT(text_for(13, sent(both, 4, 8)), Catch::Contains("too small"));
   CHECK_THAT(text_for(11, sent(to_write, 4, 8)), Catch::Contains("does not grant"));
   CHECK(text_for(11, sent(to_read, 0, 8)) == "answered");

@@ -362,7 +362,7 @@ TEST_CASE_METHOD(full_queue, "a revocation that gets no room in time needs no re
 }
 
 TEST_CASE_METHOD(full_queue,
-                 "a coroutine that is destroyed while it waits for room leaves a lease") {
+                 "destroying a coroutine that waits for room to revoke a lease leaves it open") {
   const auto shared = must(shared_buffer<>::of(must(registered_buffer<>::allocate(bed.domain, 8))));
   {
     const routine revoking = revoke(*granted);

@@ -102,8 +102,8 @@ template <class Object>
   return object;
 }
 
-/// Posts a send, which does not complete, because the peer has posted no receive. So all later
-/// requests wait behind it.
+/// Posts a send, which does not complete before the peer posts a receive. On most devices, all
+/// later requests wait behind it.
 [[nodiscard]] inline pending<> block(channel& sender, const buffer<>& memory) {
   return must(sender.post_send({.elements = memory.gather()}));
 }

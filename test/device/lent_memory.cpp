@@ -43,7 +43,8 @@ struct verbspp::codec<faulty_bytes> {
     return faulty_bytes();
   }
 };
-/// A request whose codec calls this function, which it should not if the function uses the caller.
+/// A request whose codec calls `act`. In the tests, `act` uses the caller, which a codec must not
+/// do.
 struct busy_bytes {
   std::function<void()> act;
 };
@@ -213,7 +214,7 @@ TEST_CASE("when the limit of a call is reached, the service can no longer access
     CHECK(failure_of(calls.call<keep>(1, memory, 10ms)) == error_kind::timed_out);
     received_call<keep> kept = serving.take_kept();
     CHECK(kept.lent_size() == 256);
-    // The device refuses the access, so the service does not repeat it until a limit.
+    // The device refuses the access, so the write fails at once, and not at its limit.
     CHECK_THAT(failure_of(kept.write(own, 0, patience)).message(),
                Catch::Contains("remote access error"));
     CHECK(failure_of(kept.read(own, 0, 2s)) != error_kind::invalid_input);

@@ -151,7 +151,7 @@ TEST_CASE("a server of coroutines and its clients share one event loop") {
   for (routine& each : clients) must(each.get());
   CHECK(answers == 8 * 10 + 28);
   CHECK(server.served() == 8);
-  // The clients have disconnected, so the coroutines of the server end.
+  // The clients have disconnected, so the coroutines that serve them end.
   clients.clear();
   while (server.size() != 0)
     if (!must(loop.run_once(patience)))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Handshakes in which a connection manager supplies the peer's attributes.
+/// Handshakes with the attributes that a connection manager supplies.
 
 #include "channels.hpp"
 #include "failing_verb.hpp"

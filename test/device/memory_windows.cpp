@@ -77,8 +77,6 @@ TEST_CASE("a window that was bound for reads refuses writes") {
 TEST_CASE("access outside of a window is refused") {
   for_each_type([]<memory_window_type Type>() {
     const testbed bed;
-    // When an access exceeds the region, rxe also releases a reference that it does not hold, so
-    // this test is skipped there.
     if (device_name().starts_with("rxe")) {
       SKIP("Linux's software driver checks the bounds of the region, not those of the window");
     }
@@ -113,7 +111,7 @@ TEST_CASE_METHOD(two_queue_pairs,
 }
 
 TEST_CASE_METHOD(two_queue_pairs,
-                 "any peer connected to the domain of a type 1 window can access it") {
+                 "the peer of any queue pair in the domain of a type 1 window can access it") {
   shown_memory memory(bed.domain, 64);
   auto window = window_of<type_1>(bed.domain);
   const auto far = bind(pair.right, *window, part_of<both_ways>(memory, 0, 64));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Objects that were moved from or deregistered. Calls that need such an object fail with an error
-/// message.
+/// Objects that were moved from or deregistered. Calls that need the content of such an object fail
+/// with an error message.
 
 #include "datagrams.hpp"
 

@@ -508,7 +508,7 @@ TEST_CASE("all places return to the pool in whatever order channels are destroye
             kept.pop_back();
           }
       }
-    // Destroys or breaks the objects in random order while requests are in flight.
+    // Destroys or breaks some of the objects, in random order, while requests may be in flight.
     for (unsigned what : {random() % 6, random() % 6, random() % 6}) switch (what) {
         case 0:
           here = channel();

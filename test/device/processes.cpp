@@ -115,8 +115,7 @@ class peer_process {
     REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) == 0);
     link_.emplace(ends[0]);
     const peer_link theirs(ends[1]);
-    // The child inherits this duplicate, because the duplicate has no close-on-exec flag. A number
-    // from 100 on is not in use in the child.
+    // The child inherits this duplicate, because the duplicate has no close-on-exec flag.
     const int inherited = ::fcntl(ends[1], F_DUPFD, 100);
     REQUIRE(inherited >= 0);
     const peer_link duplicate(inherited);

@@ -32,7 +32,7 @@ ibv_qp* made_by_c(const testbed& bed, transport type, ibv_srq* receives = nullpt
   return made;
 }
 
-/// Creates a queue pair and moves it to INIT, which is what `rdma_create_qp` does.
+/// Creates a queue pair and moves it to INIT, as `rdma_create_qp` does for RC.
 ibv_qp* prepared_by_c(const testbed& bed, transport type) {
   ibv_qp* const made = made_by_c(bed, type);
   ibv_qp_attr attributes{};

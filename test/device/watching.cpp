@@ -178,8 +178,8 @@ TEST_CASE("a wait is ended by a failure even if another thread reads its event")
     writer alone(bed, 1);
     std::atomic<bool> enough{false};
     std::thread overruns([&] {
-      // steady: because of these pauses, the queue overruns before the start of some waits, and
-      // during other waits; the test passes with any pause
+      // steady: the pauses vary the time between the start of the wait and the overrun; the test
+      // passes with any pause
       std::this_thread::sleep_for(std::chrono::microseconds(50 * (round % 10)));
       alone.overrun(enough);
     });
