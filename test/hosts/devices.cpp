@@ -148,7 +148,7 @@ namespace {
 /// The result of an attempt to connect two hosts. Each result comes from a separate process,
 /// because a process reads the file of devices only once.
 struct seen {
-  std::string left;  ///< the address that the left end uses, or its error
+  std::string left;  ///< the address that the left end uses; empty if the hosts did not connect
   std::string right;
   std::string type;
   std::string words;  ///< the messages of the failures

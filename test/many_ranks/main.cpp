@@ -108,7 +108,8 @@ std::uint64_t own_kib() {
 struct step {
   const char* name;
   std::function<group_result<void>(world&, const wait_limit&)> run;
-  bool is_with_all = false;  ///< true if no rank can finish the step before all have arrived
+  /// True if no rank can finish the step before all have arrived. Has no effect for the last step.
+  bool is_with_all = false;
 };
 const std::vector<step>& steps() {
   static const std::vector<step> all{
@@ -249,8 +250,8 @@ class rank_process {
         tcp_bootstrap::join({.rank = rank_, .size = given_.ranks, .meeting_point = place_}, limit);
     require(launched.has_value(),
             "meeting: " + (launched.has_value() ? "" : launched.error().message()));
-    // Wait for all ranks, because rank 0 exits as soon as it has detected the death. A rank that
-    // arrived after that would find no meeting point.
+    // Wait for all ranks, because rank 0 closes its meeting point after it has detected the death.
+    // A rank that arrived later would not find it.
     if (kills_.at != killing::when::never && !may_be_missing())
       launched.value().fence(limit).value();
     end(meeting);
@@ -395,8 +396,8 @@ class run_of_ranks {
   }
 
  private:
-  /// Returns the parent's descriptors in this run and in others, which a forked child inherits and
-  /// must close.
+  /// Returns the write ends of the pipes `stay_` of all runs. A forked child inherits them, and
+  /// must close them.
   static std::vector<int>& ends_of_parent() {
     static std::vector<int> all;
     return all;
@@ -557,8 +558,8 @@ void connect_all(const options& given) {
             << largest.own_kib << " KiB each\n";
 }
 
-/// Runs ranks as threads that only meet. Each rank publishes as many bytes, and reads the values of
-/// as many other ranks, as it would in a world with steps.
+/// Runs ranks as threads that only meet. Each rank publishes about as many bytes as in a world that
+/// is joined lazily, and reads the values of the ranks whose distances from it are powers of two.
 void meet_all(const options& given) {
   const test::held_port port;
   const std::string place = place_at(port);
