@@ -481,7 +481,7 @@ TEST_CASE("a service survives wrong descriptions of lent memory and wrong reques
   }
   CHECK(serving.served().statistics().removed_clients == 0);
 
-  // Two calls over one lane, with a key that grants nothing: the requests of the service fail.
+  // Two calls over a lane whose other end is not connected: the requests of the service fail.
   std::vector<std::byte> comparison(6);
   const std::uint32_t size = detail::in_frame_order(std::uint32_t{1024});
   std::ranges::copy(bytes_in(size), comparison.begin() + 2);

@@ -54,8 +54,8 @@ static_assert(endings.size() == IBV_WC_TM_RNDV_INCOMPLETE + 1,
 
 constexpr auto fields = completion_feature::byte_count | completion_feature::queue_pair_number;
 
-/// Returns the fault specification that makes the n-th request in a queue complete with this
-/// status.
+/// Returns the specification of a fault: the n-th send or receive after its injection completes
+/// with this status and vendor code.
 std::string fault(const char* occasion, int number, work_status status, std::uint32_t vendor_code) {
   return std::string(occasion) + ':' + std::to_string(number) + '=' +
          std::to_string(static_cast<unsigned>(status)) + '/' + std::to_string(vendor_code);

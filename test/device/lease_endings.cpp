@@ -95,7 +95,7 @@ TEST_CASE("a region can be destroyed once its lease has ended") {
 
 TEST_CASE_METHOD(
     memory_for_windows,
-    "a lease that is posted without waiting reaches the peer before the next message") {
+    "a lease that is posted without waiting is open when the next message reaches the peer") {
   const buffer<> source(bed.domain, pattern(64, 10));
   buffer<> outbox(bed.domain, remote_memory<both_ways>::encoded_size);
   buffer<> inbox(bed.domain, outbox.size());

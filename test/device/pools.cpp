@@ -444,7 +444,7 @@ TEST_CASE("a write with immediate data arrives in an inbox as a message without 
   CHECK(got.received()->byte_count() == 4096);
 }
 
-TEST_CASE("threads can pass messages to each other without losing a place") {
+TEST_CASE("threads can take messages from one pool and return them without losing a place") {
   const testbed bed;
   const auto pool = must(message_pool::create(bed.domain, 32, 8));
   constexpr unsigned threads = 4;

@@ -448,7 +448,7 @@ TEST_CASE("an explicit send PSN is kept for every connection") {
   CHECK(must(connected.query()).send_psn() == packet_sequence_number(0xabcdef));
 }
 
-TEST_CASE("RESET discards requests in flight without completions") {
+TEST_CASE("RESET discards posted receives without completions") {
   const testbed bed;
   auto [left, right] = connect_both<transport::rc>(bed);
   buffer<> memory(bed.domain, 64);

@@ -306,7 +306,7 @@ TEST_CASE("without a receive and without retries, a send fails as receiver not r
   check_whole(right);
 }
 
-TEST_CASE("a send fails after a few retries for a receiver that is never ready") {
+TEST_CASE("a write with immediate data fails after a few retries if no receive is posted") {
   const testbed bed;
   auto [left, right] = connect(must(bed.left().rnr_retry_count(2).build()),
                                must(bed.right().min_rnr_timer(1).build()));
