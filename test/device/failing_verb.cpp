@@ -19,8 +19,8 @@
 
 namespace verbspp::test {
 
-/// A libibverbs function that this file replaces. All such functions form a list, which is complete
-/// before `main` starts.
+/// A libibverbs function that this file replaces, and that a `failing_verb` can make fail. These
+/// objects form a list, which is complete before `main` starts.
 struct verb {
   verb(std::string_view function, convention usual) noexcept
       : name(function.substr(function.starts_with('_') ? 1 : 0)),

@@ -27,9 +27,9 @@ routine revoke(lease<both_ways>& granted, wait_limit limit = patience) {
   co_return success();
 }
 
-/// Returns an awaitable that leases memory in the way `by`. This function is not a coroutine,
-/// because g++ 11 crashes while it compiles a coroutine with a template parameter that is a value
-/// of an enumeration.
+/// Returns an awaitable for a lease of the kind `by`. The kind is an argument, because g++ 11
+/// crashes while it compiles a coroutine with a template parameter that is a value of an
+/// enumeration.
 template <class... Arguments>
 auto async_lease(channel& from, lease_by by, Arguments&&... arguments) {
   if (by == lease_by::window)
