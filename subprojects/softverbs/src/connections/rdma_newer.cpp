@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The entry points of RDMACM_1.4, which are refused if the process has soft devices: librdmacm's
-// own functions would treat the identifiers of softverbs as their own. The entry points are defined
-// by symbol name, because older headers don't declare them.
+// The entry points of RDMACM_1.4. They fail if the process has soft devices, because librdmacm's
+// own functions would treat the identifiers of softverbs as their own. They are defined by symbol
+// name, because older headers don't declare them.
 #include "connections/calls.hpp"
 
 #include <rdma/rdma_cma.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The entry points for the queue pairs and shared receive queues of identifiers, which get
-// completion queues and channels if the program passes none.
+// The entry points for the queue pairs and shared receive queues of identifiers. Queue pairs, and
+// shared receive queues for XRC, get completion queues and channels if the program passes none.
 #include "connections/calls.hpp"
 
 #include <rdma/rdma_verbs.h>

@@ -29,7 +29,7 @@ struct reservation_options {
 class reservation {
  public:
   /// Makes a reservation, or returns an existing one that may be shared. If the port is 0, chooses
-  /// a free port, and stores it in `address`. Returns null with errno on failure.
+  /// an ephemeral port, and stores it in `address`. Returns null with errno on failure.
   static std::shared_ptr<reservation> make(port_space space, ip_address& address,
                                            reservation_options options);
   reservation() = default;
