@@ -21,8 +21,8 @@ struct verb {
   convention reports;
 };
 
-/// All verbs that faults can affect. They are listed under the names that they have in verbs.h,
-/// even if verbs.h implements a name by calling another function.
+/// The verbs that faults can affect, under the names by which programs call them, even if verbs.h
+/// implements a name by calling another function. `ibv_create_srq` includes ibv_create_srq_ex.
 inline constexpr std::array verbs{
     verb{"ibv_advise_mr", convention::returns_errno},
     verb{"ibv_alloc_dm", convention::null},

@@ -69,8 +69,8 @@ inline bool silences(const place& where) noexcept {
   return any.load(std::memory_order_relaxed) && silences_now(where);
 }
 
-/// Makes the engine of this machine check the times of faults, and publishes to peers whether
-/// faults are set. A child of fork has a new machine, so this is called in the child, too.
+/// Makes the engine of this machine check the times of faults, and publishes `any` to peers. A
+/// child of fork has a new machine, so this is called in the child, too.
 void keep_time(machine& on);
 
 // Except for `pass_by_engine`, these need no lock.
@@ -94,11 +94,12 @@ void reset() noexcept;
 /// Returns how many times faults have struck since the last reset.
 unsigned long long struck() noexcept;
 /// Returns how often the fault with this text has struck, or the largest possible number if no
-/// fault has this text.
+/// fault that waits for an occasion has this text.
 unsigned long long struck(const char* text) noexcept;
 /// Makes all later operations go through the engine, as if faults were set.
 void keep_to_engine() noexcept;
-/// Undoes `keep_to_engine`, unless faults are set. Requires the lock.
+/// Undoes `keep_to_engine`, unless faults are set or a port is configured to be down. Requires the
+/// lock.
 void pass_by_engine() noexcept;
 /// At the first call, sets ports to their configured states, and sets the faults in
 /// SOFTVERBS_FAULTS unless libsoftverbs-faults applies them. Returns false if these faults are not

@@ -95,8 +95,7 @@ void print_guid(page& to, std::uint64_t guid) noexcept {
   to.print("%04x:%04x:%04x:%04x", part(48), part(32), part(16), part(0));
 }
 
-/// Prints a mask with all processors in the kernel's format, which consists of words of 32 bits,
-/// the highest first.
+/// Prints a mask with all processors, in hexadecimal words of 32 bits, the highest first.
 void print_all_processors(page& to) noexcept {
   const long configured = ::sysconf(_SC_NPROCESSORS_CONF);
   const unsigned count = configured < 1 ? 1U : static_cast<unsigned>(configured);

@@ -36,7 +36,7 @@ inline bool may_be_of_device(const char* path) noexcept {
          detail::starts_with(path, detail::command_folder);
 }
 
-/// Removes trailing slashes and dots from the name of a folder.
+/// Removes `/` and `/.` from the end of a path.
 inline std::string_view without_slashes(std::string_view path) noexcept {
   while (path.ends_with('/') || path.ends_with("/.")) path.remove_suffix(1);
   return path;
