@@ -48,8 +48,8 @@ int engine::add(served& pair) {
     pair.number_ = wire_.slot() << wire::index_bits | index;
     return 0;
   }
-  // All devices share the numbers, so the numbers may run out before any device reaches its own
-  // limit.
+  // Queue pairs and receive work queues of all open devices share the numbers, so the numbers may
+  // run out before any device reaches its own limits.
   static bool told = false;
   if (!std::exchange(told, true))
     std::fprintf(stderr,

@@ -74,8 +74,8 @@ class engine final : private progress_thread::work {
   void set_deadline(timed& who, nanoseconds when);
   void forget(timed& who) noexcept;
 
-  /// Does the pending work, within limits. Unless `thoroughly` is true, usually skips the system
-  /// call that finds packets in sockets. Returns true if more work may be left.
+  /// Does the pending work, within limits. Unless `thoroughly` is true, may skip the system call
+  /// that finds packets in sockets. Returns true if more work may be left.
   bool progress(bool thoroughly) override;
 
   /// Makes progress until the device is idle. Requires the lock. The number of rounds is limited,

@@ -18,7 +18,8 @@ constexpr std::uint16_t ethertype_ipv4 = 0x0800;
 constexpr std::uint16_t ethertype_ipv6 = 0x86dd;
 constexpr std::uint16_t ethertype_customer_tag = 0x8100;
 constexpr std::uint16_t ethertype_service_tag = 0x88a8;
-/// The maximum number of VLAN tags that are read, because a frame may consist of nothing but tags.
+/// The number of VLAN tags after which reading stops, because a frame may consist of nothing but
+/// tags.
 constexpr unsigned most_tags = 2;
 
 constexpr std::uint16_t vxlan_port = 4789;
@@ -26,7 +27,7 @@ constexpr std::byte vxlan_has_number{0x08};
 
 constexpr std::uint8_t all_bits = 0xff;
 
-/// The limits that network cards have.
+/// The largest values that the kernel and its drivers accept.
 constexpr std::uint32_t largest_tag = (1U << 24) - 1;
 constexpr std::uint32_t largest_tunnel = (1U << 24) - 1;
 constexpr std::uint32_t largest_flow_label = (1U << 20) - 1;

@@ -151,8 +151,8 @@ bool machine::wait_for_users(const announcements::use& of) {
     using verdict = announcements::verdict;
     std::optional<announcements::use> believed;
     const auto judge = [&](const announcements::use& said) {
-      // A process that has died uses nothing. `gone` is set when this process notices that a
-      // connection to the other process has ended.
+      // A process that has died uses nothing. `gone` is set when this process notices that the
+      // connection from the other process has ended.
       if (other->gone.load()) return verdict::give_up;
       const nanoseconds waited = now() - start;
       if (waited < time_before_doubt) {

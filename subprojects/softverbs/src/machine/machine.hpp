@@ -78,8 +78,8 @@ class machine {
   region_table regions;
   device_memory_pool device_memory{device_memory_bytes};
   softverbs::xrc_domains xrc_domains;
-  /// The tables that peers, and other threads, read without the machine's locks. Null before the
-  /// first `attach`.
+  /// The tables that peers, and other threads, read without the machine's locks. Null until an
+  /// `attach` has created them.
   published_tables* tables = nullptr;
   softverbs::engine engine{wire};
   /// Held while a new context is opened to replace one that was inherited from the parent process.

@@ -29,7 +29,7 @@ constexpr nanoseconds shortest_window = 200'000;
 constexpr nanoseconds long_between_polls = 50'000;
 constexpr nanoseconds neglect_remembered = 100'000'000;
 
-/// The kernel's sched_attr, which libc doesn't declare.
+/// The kernel's sched_attr, which older versions of libc don't declare.
 struct scheduling {
   std::uint32_t size;
   std::uint32_t policy;
@@ -43,7 +43,8 @@ struct scheduling {
 
 /// Requests a short time slice. In return, the scheduler (since Linux 6.12) runs this thread sooner
 /// after it wakes up, so that a program that spins on memory doesn't delay it for milliseconds.
-/// Older kernels ignore the slice. Threads with other scheduling policies are left as they are.
+/// Older kernels ignore the slice. Does nothing if the scheduling policy is neither SCHED_OTHER nor
+/// SCHED_BATCH.
 void ask_for_short_slices() noexcept {
   scheduling wish{};
   if (::syscall(SYS_sched_getattr, 0, &wish, sizeof(wish), 0U) != 0) return;

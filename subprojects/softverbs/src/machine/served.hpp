@@ -43,8 +43,8 @@ class served : public timed {
   /// Does pending work. Returns true if more can be done without waiting for an event.
   virtual bool serve() = 0;
 
-  /// The number of the peer's queue pair, and the number of the protection domain whose memory the
-  /// peer may access. Each is 0 if there is none.
+  /// The number of the peer's queue pair, and the number of this object's protection domain. Each
+  /// is 0 if there is none.
   virtual std::uint32_t peer() const noexcept = 0;
   virtual std::uint32_t domain() const noexcept = 0;
   /// The port of the queue pair; the first port until the program has chosen one.
