@@ -8,8 +8,8 @@
 namespace softverbs {
 
 /// A mapping of a part of a dma-buf. It exists as long as this object, even after the file's
-/// descriptor is closed. Instead of a dma-buf, the file may be one from which /dev/udmabuf can
-/// create a dma-buf: a memfd, or a file in tmpfs.
+/// descriptor is closed. Instead of a dma-buf, the file may be a memfd, or a file in tmpfs or
+/// hugetlbfs.
 class buffer_mapping {
  public:
   buffer_mapping() noexcept = default;

@@ -29,8 +29,8 @@ class device_memory_pool {
   /// Creates the memory. Returns 0 or an errno value. If this fails or is not called, `take` finds
   /// no room. A child of fork doesn't inherit the memory.
   int open() noexcept;
-  /// Allocates memory filled with zeros, at an address divisible by `alignment`, which is a power
-  /// of two. Returns an empty span if there is no room.
+  /// Allocates memory filled with zeros, at an offset in the pool that is divisible by `alignment`,
+  /// which is a power of two. Returns an empty span if there is no room.
   std::span<std::byte> take(std::size_t length, std::size_t alignment);
   void give_back(std::span<std::byte> part) noexcept;
 

@@ -17,7 +17,7 @@ struct device_memory;
 struct memory_region final : ibv_mr, importable<memory_region> {
   /// True while a thread is taking the region out of use, because it deregisters or changes it.
   bool is_leaving = false;
-  /// The region's first byte. It is not always at `addr`, the address that the program passed.
+  /// The region's first byte. In regions of dma-bufs and of device memory, it is not at `addr`.
   std::byte* memory = nullptr;
   /// The device memory that the region is in, or null.
   device_memory* device = nullptr;

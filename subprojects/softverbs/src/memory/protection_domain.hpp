@@ -37,8 +37,8 @@ struct protection_domain final : ibv_pd {
 
   const std::shared_ptr<shared_domain> of;
   unsigned& children;
-  /// True if the program has unimported this structure; objects created from it may still refer to
-  /// it.
+  /// True if the program has unimported this structure, or has closed its context. Objects created
+  /// from it may still refer to it.
   bool unimported = false;
   /// Identifies the domain in the process, and is never reused. Imported structures of the domain,
   /// and the parent domains created from it, have the same number.

@@ -17,7 +17,7 @@ namespace softverbs {
 
 /// The properties of a region, or of a bound window, that a peer needs for direct access.
 struct shown_region {
-  /// The lkey; the rkey has one more bit set.
+  /// The rkey without its highest bit; for a region, this is the lkey.
   std::uint32_t key;
   std::uint32_t access;
   std::uint32_t domain;
@@ -28,7 +28,8 @@ struct shown_region {
   std::uint64_t length;
   std::uint64_t memory;  ///< the address that the owning process uses for the first byte
   std::uint8_t is_window;
-  std::uint8_t is_device_memory;  ///< true for device memory, which peers may have mapped
+  /// True for a region of device memory, which peers may have mapped; false for windows.
+  std::uint8_t is_device_memory;
 };
 
 /// The properties of a queue pair that its peer needs in order to carry out requests directly, in

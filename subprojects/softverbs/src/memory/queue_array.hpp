@@ -23,8 +23,8 @@ struct queue_memory {
 };
 
 /// Allocates memory for a queue. Uses the allocator of `domain`, unless the domain is null or has
-/// no allocator, or the allocator declines. Throws std::bad_alloc if there is no memory. Takes no
-/// lock, because the allocator is the program's code.
+/// no allocator, or the allocator declines. Throws std::bad_alloc if there is no memory. Must be
+/// called without locks, because the allocator is the program's code.
 queue_memory allocate_for_queue(protection_domain* domain, std::size_t size, queue_content content);
 /// Frees the memory without accessing it, because the program may have unmapped it. Does nothing if
 /// the domain has an allocator but no deallocator.

@@ -67,7 +67,8 @@ class region_table {
                    std::uint64_t length, bool writes) const noexcept;
 
   /// The scope of a peer's access: the queue pair through which the peer accesses memory, and the
-  /// number of that queue pair's domain.
+  /// number of the domain whose memory it may access. For XRC, this is the shared receive queue's
+  /// domain.
   struct reach {
     const ibv_qp& pair;
     std::uint32_t domain;
