@@ -49,7 +49,7 @@ int queue_pair::check_values(const ibv_qp_attr& asked, int mask) const noexcept 
   if (given(IBV_QP_MAX_DEST_RD_ATOMIC) &&
       asked.max_dest_rd_atomic > device().most().outstanding_reads)
     return EINVAL;
-  // As in the kernel, the path to the peer must begin at the queue pair's port.
+  // As in the kernel, in the transition to RTR, the path must begin at the queue pair's port.
   if (given(IBV_QP_AV) && given(IBV_QP_STATE) && asked.qp_state == IBV_QPS_RTR &&
       asked.ah_attr.port_num != attributes_.port_num)
     return EINVAL;

@@ -49,7 +49,7 @@ class queue_pair_core : public extensible_qp, public served, protected work_queu
   std::uint32_t domain() const noexcept final;
   station station_here() const noexcept final { return here_; }
 
-  // These don't require the lock.
+  // The next five functions don't require the lock.
   bool usable() const noexcept { return owner_->usable(); }
   softverbs::engine& engine() const noexcept { return owner_->engine(); }
   softverbs::wire& wire() const noexcept { return owner_->machine().wire; }
@@ -90,9 +90,11 @@ class queue_pair_core : public extensible_qp, public served, protected work_queu
     if (auto* const counter = counters_[static_cast<std::size_t>(what)])
       counter->count(status == IBV_WC_SUCCESS, bytes);
   }
-  /// True if the calling thread is reading one of the queue pair's completion queues.
+  /// True if the calling thread is reading one of the queue pair's completion queues. Does not
+  /// require the lock.
   bool is_being_read_here() const noexcept;
-  /// Removes the queue pair's remaining completions from its completion queues.
+  /// Removes the queue pair's remaining completions from its completion queues. Requires only the
+  /// engine's lock.
   void forget_completions() noexcept;
   /// Completes a request that was carried out directly, which means without packets. Does not
   /// require the engine's lock.

@@ -26,7 +26,7 @@ struct request_batch {
   /// The number of batches that the thread has begun before it ended this one. They fail together
   /// with this batch.
   unsigned begun_again = 0;
-  /// The first error in the batch; all later requests are ignored.
+  /// The batch's error, or 0. After an error, further requests are ignored.
   int error = 0;
   std::vector<built> requests;
   /// The entries of all requests. In an entry of inline data, the address is an index in
