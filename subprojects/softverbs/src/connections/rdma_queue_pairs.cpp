@@ -72,7 +72,8 @@ ibv_cq* queue_for_receives(rdma_cm_id& id, std::uint32_t length) {
   if (id.recv_cq == nullptr) {
     create_queue(id, length, id.recv_cq_channel, id.recv_cq);
   } else if (static_cast<std::uint32_t>(id.recv_cq->cqe) < length) {
-    // The queue was created for a queue pair that receives nothing itself, so it may be too short.
+    // The queue may have been created for a queue pair that receives nothing itself, and be too
+    // short.
     if (const int error = ibv_resize_cq(id.recv_cq, static_cast<int>(length))) {
       errno = error;
       return nullptr;
