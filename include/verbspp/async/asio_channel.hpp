@@ -141,8 +141,7 @@ class asio_channel_state : public list_links,
       wake();
     }
   }
-  /// Makes the executor poll the channel, and begin the next wait for events. A no-op if there are
-  /// no operations, and no wait.
+  /// Makes the executor call `poll`. A no-op if there are no operations, and no wait.
   void wake() {
     if (!has_operations() && !is_asleep_) return;
     if (std::exchange(is_waking_, true)) return;
@@ -177,7 +176,7 @@ class asio_channel_state : public list_links,
     while (has_operations()) static_cast<asio_operation&>(*operations.next).cancel(cause);
   }
 
-  asio_channels* all_;  ///< null after `close`, and while the execution context is destroyed
+  asio_channels* all_;  ///< null after `close` or `abandon`
   polled_channel polled_{link};
   std::optional<asio_source<polled_channel>> events_{};
   bool is_asleep_ = false;
@@ -411,7 +410,7 @@ inline namespace VERBSPP_DETAIL_ASIO {
 /// A move-only owner of the channel. Destroying it closes the channel, so its operations complete.
 /// If the execution context is destroyed first, they do not complete: their handlers are destroyed.
 /// Thread rule: as for the channel. Start and cancel operations, and call all functions, on the
-/// executor of the channel; if several threads run the context, it has to be a strand.
+/// executor of the channel, which has to be a strand if several threads run the context.
 /// \errors as `async_operations`; `cancelled`
 class asio_channel {
  public:

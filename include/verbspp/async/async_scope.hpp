@@ -71,8 +71,9 @@ class [[nodiscard]] awaited_scope : awaited {
 ///
 /// The scope has those awaited calls of a channel whose argument is an operation, such as
 /// `async_write(operation)`. Here, the elements of the operation are borrowed. The functions
-/// `post_write` and so on never wait: if the queue is full, they fail
-/// (`would_block`). Their handles need not be kept.
+/// `post_write` and so on never wait: if the queue is full, they fail (`would_block`). Their
+/// handles need not be kept, but dropping the handle to a request that owns its memory waits for
+/// the request.
 ///
 /// If the coroutine is destroyed, so is the scope: this blocks the thread until the requests have
 /// finished, at most for the channel's default limit, after which the channel breaks. That is the
@@ -150,8 +151,8 @@ class [[nodiscard]] async_scope : public detail::scope_base,
 /// (`would_block`). Unsignaled requests keep their places in the queue until the next signaled
 /// request on the channel has finished; if necessary, `async_finish` posts one at the end.
 ///
-/// In all other respects, it behaves like an `async_scope`: the destructor waits for the requests,
-/// and blocks the thread if they have not finished; the object can be neither copied nor moved.
+/// As for an `async_scope`, the destructor waits for the requests, and blocks the thread if they
+/// have not finished; the object can be neither copied nor moved, and may outlive its channel.
 /// Thread rule: as for the channel.
 class [[nodiscard]] async_stream : public detail::stream_base<async_stream> {
  public:

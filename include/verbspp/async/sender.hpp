@@ -243,9 +243,10 @@ class call_sender {
 /// token has no callbacks, a stop request is detected in `start` only.
 ///
 /// The operation state keeps the function, with all that it has captured, until it is destroyed.
-/// The function makes the call in `start`, so the call's arguments may be temporaries. The
-/// exception is `inline_payload`, a view that is read later if the queue is full: capture its
-/// bytes. An exception that the function throws ends the program.
+/// The function makes the call in `start`, so the call's arguments may be temporaries, except for
+/// views that are read later if the queue is full: capture the bytes of an `inline_payload` and, in
+/// an `async_scope`, a range of several elements. An exception that the function throws ends the
+/// program.
 ///
 ///     as_sender([&, flag = 1U] {
 ///       return link.async_write({.elements = inline_payload(flag), .remote = theirs});

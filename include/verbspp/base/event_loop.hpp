@@ -78,7 +78,7 @@ class waiting_source : list_links {
  private:
   friend event_loop;
 
-  /// Returns the time by which the loop must call `look_` if no stop request wakes it earlier.
+  /// Returns the time until which the loop may sleep if no stop request wakes it earlier.
   [[nodiscard]] wait_limit::time_point deadline() const noexcept;
 
   look_function look_;
@@ -90,8 +90,8 @@ class waiting_source : list_links {
   bool is_due_ = false;
 };
 
-/// The awaitable of `event_loop::async_until`. `Source` is a reference type, or the type of an
-/// object that is moved into the awaitable.
+/// The awaitable of `event_loop::async_until` and `async_run`. `Source` is a reference type, or the
+/// type of an object that is moved into the awaitable.
 template <class Source, class Result, class Look>
 class [[nodiscard]] awaited_source : waiting_source {
  public:

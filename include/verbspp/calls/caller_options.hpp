@@ -23,7 +23,8 @@ struct caller_options {
   /// The maximum size of lent memory whose bytes are sent, in bytes; with 0, memory is never sent.
   /// If the maximum of the service is smaller, that maximum applies. The bytes must also fit a
   /// message of `message_size` bytes, together with the request or the answer. Such a call needs no
-  /// lane.
+  /// lane. Memory is not sent if the answer may have any size, or if the size of the request is
+  /// known only when it is encoded.
   std::uint32_t sent_size = 65'536;
   /// If `call` lends, over a lane, memory that is not registered with `access::window_bind`, and
   /// that has at most this many bytes, the memory is copied; larger memory is registered for the
@@ -43,7 +44,8 @@ struct caller_statistics {
   std::uint64_t refusals = 0;      ///< refusals that were taken
   std::uint64_t given_up = 0;      ///< calls that ended before their answer was taken
   std::uint64_t late_answers = 0;  ///< answers to calls that had ended
-  std::uint64_t waits = 0;         ///< calls that waited until they could be sent
+  /// Calls that waited until they could be sent, except awaited calls that waited for a lane.
+  std::uint64_t waits = 0;
   std::uint64_t request_bytes = 0;
   std::uint64_t answer_bytes = 0;
   std::uint64_t lent_bytes = 0;    ///< the sizes of the memory that the sent calls have lent

@@ -40,7 +40,8 @@ class duration_histogram {
   /// The number of all durations.
   [[nodiscard]] std::uint64_t count() const noexcept;
   /// Returns a duration below which at least this share of all durations lies: the end of a range.
-  /// Durations beyond the last range count as if they ended with it. 0 if there are no durations.
+  /// Durations above the end of the last range count as if they were below it. 0 if there are no
+  /// durations.
   /// \param share 0 to 1; for example 0.99 for the 99th percentile
   [[nodiscard]] std::chrono::nanoseconds quantile(double share) const noexcept;
 

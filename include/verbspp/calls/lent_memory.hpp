@@ -86,10 +86,11 @@ template <access_flags Rights, SharedMemory Memory>
 
 }  // namespace detail
 
-/// Memory that a call can lend with these rights, while the program waits for the answer.
+/// Memory that a call can lend with these rights.
 ///
 /// Small memory is sent with the messages of the call (`caller_options::sent_size`), except for a
-/// `window_part`, whose bytes the program might be unable to access. Larger memory is lent:
+/// `window_part`, whose bytes the program might be unable to access. Other memory is lent over a
+/// lane:
 ///
 /// A buffer or a part of one that has `access::window_bind`, and a `window_part` of a region, are
 /// lent by a memory window, which a work request binds and another one revokes, usually without a

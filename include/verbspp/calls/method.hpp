@@ -18,7 +18,7 @@
 
 namespace verbspp {
 
-/// The request or answer of a method that consists of any number of bytes. A program passes a
+/// The type of a request or answer that consists of any number of bytes. A program passes a
 /// `std::span<const std::byte>`.
 struct bytes {};
 
@@ -28,10 +28,10 @@ inline constexpr std::uint32_t any_size = UINT32_MAX;
 
 /// Converts the values of a type to the bytes of a request or answer, and back.
 ///
-/// A trivially copyable type needs no specialization, unless it refers to other memory: its bytes
-/// are copied. They have the byte order and the padding of the sender's machine, and the receiver
-/// checks only their number. So `decode` may return any value, for example an enumerator that does
-/// not exist.
+/// A trivially copyable type needs no specialization, unless it refers to other memory. Its bytes
+/// are copied, with the byte order and the padding of the sender's machine, and the receiver checks
+/// only their number. So `decode` may return any value, for example an enumerator that does not
+/// exist.
 ///
 /// For other types, the program specializes the template:
 ///
@@ -42,10 +42,10 @@ inline constexpr std::uint32_t any_size = UINT32_MAX;
 ///       static result<order> decode(std::span<const std::byte> from) noexcept;
 ///     };
 ///
-/// `encode` returns the number of bytes that it has written, and must not use the caller, or poll a
-/// channel whose coroutines use it. `decode` gets bytes that come from the
-/// other end, and must not trust them. The value that `decode` returns may refer to these bytes
-/// only if it is a request, whose bytes remain valid in the handler until the call is answered.
+/// `encode` returns the number of bytes that it has written. It must not use the caller, or poll a
+/// channel whose coroutines use the caller. `decode` gets bytes that come from the other end, and
+/// must not trust them. The value that `decode` returns may refer to these bytes only if it is a
+/// request, whose bytes remain valid in the handler until the call is answered.
 template <class Value>
 struct codec {
   static_assert(std::is_trivially_copyable_v<Value>,

@@ -105,8 +105,9 @@ class [[nodiscard]] received_call {
                   "to the memory that its calls lend");
     return call_.read(into, offset, limit);
   }
-  /// Writes to the memory that the caller lends, beginning with byte `offset`. If the memory was
-  /// sent, the bytes arrive there with the answer. Otherwise as `read`.
+  /// Writes to the memory that the caller lends, beginning with byte `offset`. If the bytes of the
+  /// memory are sent with the messages of the call, this only copies, and the written bytes arrive
+  /// with the answer. In all other respects as `read`.
   template <class Memory>
     requires BorrowedMemory<Memory>
   [[nodiscard]] result<void> write(const Memory& from, std::uint64_t offset = 0,

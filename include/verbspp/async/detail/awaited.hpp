@@ -12,7 +12,7 @@
 namespace verbspp::detail {
 
 /// The wait of a coroutine for a request, or for a condition on a channel. This is the base class
-/// of the objects to which `co_await` is applied.
+/// of most awaitables.
 class awaited : public condition {
  protected:
   /// \param about see `condition`
@@ -22,12 +22,11 @@ class awaited : public condition {
     if (const wait_limit* const own = given(limit)) [[unlikely]]
       set_limit(*own);
   }
-  /// For a request that is posted already. The limit is set separately.
+  /// For a wait without a condition. The limit is set separately.
   VERBSPP_DATA_PATH explicit awaited(function called) noexcept : condition(called) {}
   ~awaited() = default;
 
-  /// The function for awaited objects that only have to resume the coroutine once the condition is
-  /// met.
+  /// The function for awaitables that have to do nothing but resume the coroutine.
   static void resume(continuation& self) noexcept { static_cast<awaited&>(self).waiting_.resume(); }
 
   std::coroutine_handle<> waiting_{};

@@ -17,8 +17,8 @@ namespace verbspp {
 
 namespace detail {
 
-/// The awaitable of `inbox::async_wait`. It resumes the coroutine that awaits it with the next
-/// message of the inbox, or an error.
+/// The awaitable of `inbox::async_wait`. It gives the coroutine the next message of the inbox, or
+/// an error.
 class [[nodiscard]] awaited_message : awaited {
  public:
   awaited_message(inbox_state* of, const wait_limit& limit) noexcept

@@ -60,7 +60,7 @@ class [[nodiscard]] awaited_work<Operation, void> : awaited {
     if (memory.is_refused()) return awaited_work(core, memory.refusal());
     return begin(core, limit, plain(source, memory.elements()), nullptr, memory.keep());
   }
-  /// For memory that is given as an object: a shared buffer, or a message to be sent or written.
+  /// For memory that is given as an object: shared memory, or a message to be sent or written.
   template <class Source>
     requires GoesWithWork<Source>
   VERBSPP_DATA_PATH static awaited_work of(channel_core& core, const wait_limit* limit,

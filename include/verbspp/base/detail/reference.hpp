@@ -9,8 +9,8 @@ namespace verbspp::detail {
 
 /// The base class of objects that are shared through `reference`. It holds the reference count.
 ///
-/// The count is changed with compiler builtins instead of `std::atomic`, because including <atomic>
-/// would slow down the compilation of programs.
+/// The count is changed with compiler builtins instead of `std::atomic`, so that
+/// <verbspp/verbspp.hpp> does not include <atomic>.
 class counted {
  public:
   counted() noexcept = default;
@@ -35,7 +35,7 @@ template <class Object>
 class reference {
  public:
   reference() noexcept = default;
-  /// Takes ownership of a new object, whose count is already 1 and is not changed.
+  /// Adopts a reference that was counted already, such as the one with which a new object begins.
   explicit reference(Object* adopted) noexcept : object_(adopted) {}
   reference(const reference& other) noexcept : object_(other.object_) {
     if (object_ != nullptr) __atomic_fetch_add(&object_->count_, 1U, __ATOMIC_RELAXED);

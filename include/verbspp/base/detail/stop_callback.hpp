@@ -9,8 +9,8 @@
 #include <utility>
 #include <version>
 
-// Including <stop_token> would increase the compile time of a program by a quarter, so this
-// declares the two classes as libstdc++ does.
+// This declares the two classes as libstdc++ does, so that <verbspp/verbspp.hpp> does not include
+// <stop_token>, which would make programs compile noticeably more slowly.
 #if defined(__cpp_lib_jthread) && defined(_GLIBCXX_BEGIN_NAMESPACE_VERSION)
 namespace std {  // NOLINT(bugprone-std-namespace-modification, cert-dcl58-cpp)
 _GLIBCXX_BEGIN_NAMESPACE_VERSION
@@ -28,7 +28,7 @@ namespace verbspp::detail {
 /// The sleep of a thread or an event loop, which a stop request can end.
 struct stoppable_sleep {
   /// Wakes the sleeper. Each registered callback calls this at most once, on any thread, and
-  /// possibly before it sleeps or after it has woken up.
+  /// possibly before the sleep has begun or after it has ended.
   void (*wake)(stoppable_sleep& self) noexcept;
 };
 

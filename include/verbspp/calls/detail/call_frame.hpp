@@ -49,7 +49,8 @@ template <class Integer>
   return in_frame_order(value);
 }
 
-/// True for the kinds of messages that a caller sends.
+/// True for the kinds of messages that a caller sends, and for higher numbers, which have no
+/// meaning.
 [[nodiscard]] constexpr bool is_call(call_frame_kind kind) noexcept {
   return kind == call_frame_kind::call || kind >= call_frame_kind::lending_call;
 }

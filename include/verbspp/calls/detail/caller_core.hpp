@@ -71,8 +71,8 @@ class caller_core : public counted {
   /// poll.
   [[nodiscard]] std::span<std::byte> begin_at_once() noexcept;
   // If the call lends memory, `begin_lending` describes the memory at the beginning of the space.
-  // The request follows at `request_offset`, and `send_lending` sends the message. Calls that the
-  // codec makes in the meantime, which it should not do, use other spaces.
+  // The request follows at `request_offset`, and `send_lending` sends the message. If the codec
+  // makes calls in the meantime, which it must not do, they use other spaces or fail.
   [[nodiscard]] result<std::span<std::byte>> begin_lending(const method_description& of,
                                                            const loan& lent) noexcept;
   /// Waits until the call can be sent. \param lent null unless the call lends memory
@@ -182,8 +182,7 @@ class caller_core : public counted {
                                                  const method_description& of) noexcept;
   [[nodiscard]] result<slot_index> send_frame(const method_description& of, std::size_t size,
                                               call_frame_kind kind, std::uint16_t lane) noexcept;
-  /// Processes the messages in the places that `next` returns, until there is none, or the
-  /// connection is broken.
+  /// Processes the messages in the places that `next` returns, until it returns none.
   template <class Next>
   void take_each(Next next) noexcept;
   void take(message&& arrived) noexcept;
@@ -206,7 +205,7 @@ class caller_core : public counted {
   /// Takes the bytes that the service has written from the answer, and writes them to the memory.
   [[nodiscard]] result<void> take_sent(slot_index slot, message& answer,
                                        caller_statistics& counters) noexcept;
-  /// Ends the service's access to the memory of a call that gets no answer.
+  /// Ends the service's access to the memory of a call whose answer will not be taken.
   void end_access(std::uint16_t lane, slot_index slot) noexcept;
   [[nodiscard]] bool may_find_lane() const noexcept;
   [[nodiscard]] calling_lane* idle_lane() noexcept;

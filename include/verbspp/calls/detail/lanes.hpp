@@ -32,8 +32,8 @@
 
 namespace verbspp::detail {
 
-/// The number of bytes before the request, in the body of a call that lends memory: the encoded
-/// `remote_memory` (24 bytes), the number of the lane (2), and zeros (6).
+/// The size of the description of lent memory, with which the body of a call begins, in bytes: the
+/// encoded `remote_memory` (24), the number of the lane (2), and zeros (6).
 inline constexpr std::size_t loan_size = 32;
 /// The size of a request for a lane, in bytes: the number of the lane (2 bytes), zeros (6), and the
 /// caller's endpoint.
@@ -90,8 +90,8 @@ struct calling_lane {
     uses_copy = false;
     copied_back = {};
   }
-  /// Ends the service's access, but keeps the queue pair in `former`, whose previous one is
-  /// destroyed.
+  /// Ends the service's access. Keeps a connected queue pair in `former`, whose previous one is
+  /// destroyed, unless the lease could not be revoked.
   void retire() noexcept {
     if (link.is_connected()) {
       lease_owner ended;

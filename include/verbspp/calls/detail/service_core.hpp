@@ -182,7 +182,7 @@ class open_call {
   [[nodiscard]] static error too_large(const char* operation, std::size_t size,
                                        std::size_t limit) noexcept;
   /// The space for the body of the answer. It begins where the body of the request does, or behind
-  /// memory that was sent with the call.
+  /// lent memory whose bytes are sent.
   [[nodiscard]] std::span<std::byte> space() noexcept {
     if (lent_ && lent_->is_sent()) [[unlikely]]
       return lent_->space();
