@@ -29,8 +29,8 @@ class queue_pair_core;
 ///
 /// The queue is a ring. Its positions are counters that don't wrap around at the capacity, in this
 /// order: freed (polled) <= oldest (not completed) <= next (to be sent) <= head (posted). `begun_`
-/// is the first request that has no packet sequence number yet. After a loss, `next` moves back;
-/// `begun_` doesn't.
+/// is the first request that has not begun: it has no packet sequence numbers yet, and was not
+/// carried out without packets. After a loss, `next` moves back; `begun_` doesn't.
 class requester {
  public:
   requester(queue_pair_core& pair, const ibv_qp_init_attr& granted);
@@ -43,8 +43,8 @@ class requester {
   std::uint32_t posted() const noexcept { return head_; }
   void take_back(std::uint32_t posted_before) noexcept { head_ = posted_before; }
   /// Carries out as many posted requests as possible, in order, without packets. To do so, this
-  /// thread also does the work of the peer's device. `transmit` sends the other requests as
-  /// packets. Does not require the engine's lock.
+  /// thread also does the work of the peer's device. The other requests are left to `transmit`.
+  /// Does not require the engine's lock.
   void carry_out_directly();
   /// True if a posted request is not finished.
   bool is_busy() const noexcept { return oldest_ != head_; }
@@ -103,7 +103,8 @@ class requester {
     if (max_entries_ == 1) return &at(number).only_entry;
     return entries_.get() + std::size_t{number & mask_} * max_entries_;
   }
-  /// Inline data has no entries. It is stored in place of the entries if there is enough space.
+  /// Inline data is stored in the space of the request's entries if that is large enough for
+  /// `max_inline_` bytes, and otherwise in `inline_`.
   std::byte* inline_of(std::uint32_t number) noexcept {
     if (has_inline_among_entries()) return reinterpret_cast<std::byte*>(entries_of(number));
     return inline_.get() + std::size_t{number & mask_} * max_inline_;
@@ -124,8 +125,8 @@ class requester {
 
   struct local_memory;
   bool carry_out_directly(request& work) noexcept;
-  /// True if the request has to wait, because it can be carried out without packets once all
-  /// earlier requests are finished.
+  /// True if the request has to wait until all earlier requests are finished, because it may then
+  /// be carried out without packets.
   bool awaits_turn(const request& work) const noexcept;
   bool look_up(const request& work, local_memory& memory) noexcept;
   bool is_same_process(const remote_process& other) noexcept;
@@ -190,10 +191,10 @@ class requester {
   queue_array<std::byte, queue_content::sends> inline_;
   queue_array<datagram, queue_content::sends> datagrams_;
   /// The processes to which the multicast or frame `next_` must still be sent. Has no value before
-  /// the multicast or frame is sent to the first process.
+  /// the first attempt to send it.
   std::optional<std::vector<std::uint32_t>> audience_;
-  std::uint32_t next_packet_ = 0;   ///< the next packet of `next_`
-  std::uint32_t fetches_ = 0;       ///< the number of requests before `next_` that need a response
+  std::uint32_t next_packet_ = 0;  ///< the next packet of `next_`
+  std::uint32_t fetches_ = 0;  ///< counts unfinished requests before `next_` that need a response
   std::uint32_t acknowledged_ = 0;  ///< the sequence number of the first unacknowledged packet
   bool gave_up_ = false;            ///< true if it no longer waits for a peer that doesn't read
   std::uint8_t retries_ = 0;

@@ -27,8 +27,8 @@ struct xrc_domain;
 /// The half of a queue pair that carries out its peer's requests, and fills receives.
 class responder {
  public:
-  /// For XRC, `receives_for` is the domain that contains the shared receive queues to which
-  /// requests may refer. Otherwise, it is null.
+  /// If the queue pair receives for XRC, `receives_for` is the domain that contains the shared
+  /// receive queues to which requests may refer. Otherwise, it is null.
   responder(queue_pair_core& pair, const ibv_qp_init_attr& granted, const xrc_domain* receives_for);
 
   /// Posts a receive. Returns 0 or an errno value, as ibv_post_recv does. The caller checks the
@@ -131,7 +131,8 @@ class responder {
   queue_pair_core& pair_;
   receive_queue own_;
   /// The shared queue that is used instead of `own_`, or null if there is none. For XRC, this is
-  /// the queue that the last request named, or null after that queue was destroyed.
+  /// the queue that the last request named; null before the first request, and after that queue was
+  /// destroyed.
   shared_receive_queue* shared_;
   const xrc_domain* receives_for_;
   /// The receive that was taken from the shared queue. If its message is dropped, the next message

@@ -59,7 +59,7 @@ int shared_receive_queue::modify(const ibv_srq_attr& asked, int mask) {
     resized.emplace(granted.max_wr, granted.max_sge, static_cast<protection_domain*>(pd));
   }
   const std::lock_guard held(lock_);
-  // The current values are read only under the lock, because they may have changed since `query`:
+  // The current values are read again under the lock, because they may have changed since `query`:
   // the limit may have been reached, or another thread may have modified the queue.
   ibv_srq_attr next = attributes();
   if (resized) next.max_wr = resized->capacity();

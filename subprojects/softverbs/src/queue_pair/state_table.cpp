@@ -107,8 +107,8 @@ constexpr std::array of_ud{
     transition{IBV_QPS_SQE, IBV_QPS_RTS, {0, unconnected_mask}},
 };
 
-// A raw packet queue pair has no address, because the program builds its frames, and flow rules
-// select the frames that it receives.
+// A raw packet queue pair has no address, because the program builds its frames, and flow rules and
+// multicast groups select the frames that it receives.
 constexpr std::array of_raw_packet{
     transition{IBV_QPS_RESET, IBV_QPS_INIT, {IBV_QP_PORT, 0}},
     transition{IBV_QPS_INIT, IBV_QPS_INIT, {}},

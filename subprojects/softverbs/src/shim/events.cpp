@@ -20,7 +20,7 @@ nanoseconds next_time(const queue_record& queue) noexcept {
   return next == queue.waiting.end() ? 0 : next->first;
 }
 
-/// Returns a queue that has a due completion, and counts an event for it; null if there is none.
+/// Returns a queue for which an event is due, and counts the event; null if there is none.
 queue_record* raise_due(channel_record& channel) noexcept {
   const nanoseconds time = now();
   for (queue_record* each : channel.queues) {

@@ -113,7 +113,7 @@ struct queue_record {
   channel_record* channel = nullptr;
   /// A copy of the queue with the device's functions, if its completions are read one by one.
   std::optional<ibv_cq_ex> theirs;
-  /// Locked while completions are taken from the device, and while the program reads the
+  /// Held while completions are taken from the device, and while the program reads the
   /// completions in `waiting` one by one (`ibv_start_poll` to `ibv_end_poll`).
   session reading{false};
   /// The completions held back, by the time at which the program may get them. Those with equal
@@ -142,9 +142,10 @@ struct pair_record {
   decltype(ibv_qp_ex::wr_complete) wr_complete = nullptr;
 };
 
-/// The amount of state that calls must consider: 1 if any faults are set, plus 1 for each
-/// completion that is held back here or that the program is reading from here, plus 1 for each
-/// queue pair that was made to fail. While it is 0, posts and polls go straight to the device.
+/// The amount of state that calls must consider: 1 if any faults were set since the last reset,
+/// plus 1 for each completion that is held back here or that the program is reading from here, plus
+/// 1 for each queue pair that was made to fail. While it is 0, posts and polls go straight to the
+/// device.
 inline std::atomic<std::size_t> attention{0};
 inline bool is_idle() noexcept { return attention.load(std::memory_order_relaxed) == 0; }
 
@@ -178,12 +179,13 @@ device_state& state_of(const char* device);
 void change_state(const faults::effect& what);
 /// Applies the faults that have become due.
 void keep_time();
-/// Makes the channel's descriptor readable when a completion held back becomes due.
+/// Makes the channel's descriptor readable when a completion held back becomes due, if the program
+/// has requested an event for its queue.
 void set_alarm(channel_record& channel) noexcept;
-/// Forgets the completions of a queue pair or work queue that was reset or destroyed.
+/// Forgets the held-back completions of a queue pair or work queue that was reset or destroyed.
 void forget_completions(std::uint32_t pair, const context_record& opened) noexcept;
 
-// These must be called without the lock.
+// These must be called without the lock, unless their comments say otherwise.
 
 /// Decides whether a call of the program has to fail. Nested calls, which a library makes during
 /// that call, are not affected.
@@ -213,7 +215,7 @@ bool read_environment() noexcept;
 /// Starts to apply faults to an object. Returns 0 or an errno value.
 int attend_to(ibv_context* verbs) noexcept;
 /// Restores the functions of the provider. The record remains, to be freed, or to be used again by
-/// `stand_in_front`.
+/// `stand_in_front`. Both functions require the lock.
 void stand_aside(context_record& opened) noexcept;
 void stand_in_front(context_record& opened) noexcept;
 
@@ -259,11 +261,12 @@ ibv_comp_channel* theirs(ibv_comp_channel* channel) noexcept;
 /// Takes completions from the device, and judges them. Stops when the device has no more of them,
 /// or when this library holds as many as the queue can hold. Must be called in a session of the
 /// queue. Returns 0, or the error of the device's function: the negative number that ibv_poll_cq
-/// has returned, or the errno value that ibv_start_poll has returned.
+/// has returned, or the errno value that ibv_start_poll has returned. Also returns ENOENT if
+/// `one_by_one` isn't null, and this library holds so many completions that it takes no more.
 int take_in(queue_record& queue, ibv_poll_cq_attr* one_by_one);
 
-/// `stand_in_front` replaces the functions of an extended completion queue. The functions below
-/// replace those in the tables of contexts and queue pairs.
+/// `stand_in_front` replaces the functions of an extended completion queue, and requires the lock.
+/// The functions below replace those in the tables of contexts and queue pairs.
 void stand_in_front(queue_record& queue) noexcept;
 int poll_cq(ibv_cq* queue, int wanted, ibv_wc* out);
 int req_notify_cq(ibv_cq* queue, int solicited_only);

@@ -17,9 +17,10 @@ namespace softverbs {
 
 struct protection_domain;
 
-/// The state shared by contexts that were created from a command descriptor and its duplicates,
-/// which refer to the same file. As with a file of the kernel, the objects that are left are
-/// destroyed when the last of these contexts is closed. Protected by the engine's lock.
+/// The state shared by contexts whose command descriptors refer to the same file: the context that
+/// was opened, and those that were imported from its descriptor or a duplicate. As with a file of
+/// the kernel, the objects that are left are destroyed when the last of these contexts is closed.
+/// Protected by the engine's lock.
 ///
 /// Several structures may refer to an object of the device, in one or more contexts: the structure
 /// that was created with the object, and those that were imported by its handle. The object may be

@@ -26,7 +26,8 @@ bool is_too_long(const ibv_context* verbs, int entries) noexcept {
   return entries > static_cast<int>(soft_device_of(verbs)->most().completion_entries);
 }
 
-/// Rounds a requested number of entries up, as devices do. \pre the number is not too long
+/// Rounds a requested number of entries up, as devices do. The number must not exceed the device's
+/// limit.
 std::uint32_t granted(const ibv_context* verbs, int entries) noexcept {
   return std::min(std::bit_ceil(static_cast<std::uint32_t>(entries) + 1) - 1,
                   soft_device_of(verbs)->most().completion_entries);

@@ -216,8 +216,8 @@ SOFTVERBS_EXPORT ibv_mr* ibv_reg_mr_iova2(ibv_pd* domain, void* address, std::si
                                           std::uint64_t iova, unsigned access) {
   if (!is_soft(domain))
     return SOFTVERBS_NEXT(ibv_reg_mr_iova2)(domain, address, length, iova, access);
-  // Programs don't call this function by its name, but the macros ibv_reg_mr and ibv_reg_mr_iova
-  // may expand to it.
+  // Programs usually call this function through the macros ibv_reg_mr and ibv_reg_mr_iova, so the
+  // faults of those functions apply.
   const bool moved = iova != reinterpret_cast<std::uintptr_t>(address);
   const auto called =
       moved ? faults::number_of("ibv_reg_mr_iova") : faults::number_of("ibv_reg_mr");

@@ -7,8 +7,8 @@ namespace softverbs {
 // hold a lock from the start of a session to its end. Both functions return EBUSY. The first call
 // of each in a process prints an explanation on stderr.
 
-/// Called if a thread polls or resizes a completion queue, or removes completions from it by the
-/// reset or destruction of a queue, between its own ibv_start_poll and ibv_end_poll.
+/// Called if a thread polls or resizes a completion queue, or resets or destroys a queue pair or
+/// work queue that uses it, between its own ibv_start_poll and ibv_end_poll.
 int refuse_nested_poll() noexcept;
 /// Called if a thread posts to a send queue, or calls ibv_wr_start again, between its own
 /// ibv_wr_start and ibv_wr_complete.

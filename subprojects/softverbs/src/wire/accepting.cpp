@@ -17,8 +17,8 @@
 namespace softverbs {
 namespace {
 
-/// There are fewer peers than slots, and each needs only one connection at a time, so if there are
-/// more connections than this, some are hardly genuine.
+/// The maximum number of connections from all processes. There are fewer peers than slots, and each
+/// needs only one connection at a time, so genuine peers hardly need more.
 constexpr std::size_t most_inlets = 2 * wire::slots;
 
 /// The maximum number of connections from one peer process. A peer needs only one connection, but

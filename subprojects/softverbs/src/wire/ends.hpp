@@ -60,7 +60,7 @@ struct inlet {
   std::uint32_t slot = 0;  ///< the process's slot; 0 until it is known
   bool heard = false;
   std::optional<ring_reader> ring;
-  unsigned in_vain = 0;  ///< the number of polls that found the ring empty
+  unsigned in_vain = 0;  ///< the number of successive polls that found the ring empty
   bool watched = false;
   bool ended = false;                   ///< disconnected; its ring may still contain messages
   std::shared_ptr<remote_process> end;  ///< null unless a handshake succeeded

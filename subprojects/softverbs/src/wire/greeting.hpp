@@ -53,8 +53,8 @@ inline constexpr std::size_t bytes = hazards + hazard_bytes;
 /// The size of the memory of a process's devices.
 inline constexpr std::size_t device_memory_bytes = std::size_t{16} << 20;
 
-/// The other end of a connection, after the handshake: another process, or this one. The object may
-/// outlive the process. The contents of the shared memory must not be trusted.
+/// The other end of a connection whose ends share memory: another process, or this one. The object
+/// may outlive the process. The contents of the shared memory must not be trusted.
 struct remote_process {
   /// The process ID according to the kernel; 0 if it is unknown, because the process is in another
   /// namespace.

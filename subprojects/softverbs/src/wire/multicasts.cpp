@@ -31,7 +31,7 @@ const std::vector<std::uint32_t>& wire::hearers() {
   hearers_.clear();
   const int probe = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (probe < 0) return hearers_;
-  // Connecting sends nothing, and fails unless a socket has this name.
+  // Connecting sends nothing, and fails unless a datagram socket has this name.
   for (std::uint32_t slot = 1; slot <= last_slot; ++slot) {
     const slot_name there(slot);
     if (::connect(probe, there.get(), there.length) == 0) hearers_.push_back(slot << index_bits);

@@ -6,7 +6,8 @@
 namespace softverbs {
 
 /// Returns the prefix of the socket names of all processes that can connect to this one. Processes
-/// with different packet formats, or with different configuration files, have different prefixes.
+/// with different packet formats, or with different values of `configuration::fingerprint`, have
+/// different prefixes.
 const char* own_kind() noexcept;
 
 /// Called if no process with this process's prefix has the slot. If a process with a different

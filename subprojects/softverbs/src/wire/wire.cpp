@@ -19,13 +19,14 @@
 namespace softverbs {
 namespace {
 
-/// Unless a poll is thorough, epoll is called only once in this many polls if some connections use
-/// rings and others do not, or if the only connection has no ring. That one connection is read at
-/// each poll instead.
+/// Unless a poll is thorough, epoll is called only once in this many polls in two cases: if rings
+/// are polled, but some connections use sockets; or if the only incoming connection uses a socket,
+/// and no outgoing one waits for space. That socket is then read at each poll.
 constexpr unsigned looks_between = 8;
 
-/// As above, if all connections use rings. epoll then reports only notices, which are less urgent
-/// than packets.
+/// As above, if all incoming connections use rings, and no outgoing one waits for space in a
+/// socket. epoll then reports only notices, and connections that begin or end, which are less
+/// urgent than packets.
 constexpr unsigned looks_between_notices = 32;
 
 }  // namespace

@@ -84,7 +84,8 @@ class wire {
 
   bool is_open() const noexcept { return listener_ >= 0; }
   std::uint32_t slot() const noexcept { return slot_; }
-  /// A descriptor that is readable when there may be something to do.
+  /// The epoll descriptor, which is readable while an event of a socket is pending. Packets in the
+  /// rings that are polled don't make it readable (see `is_watched`).
   int descriptor() const noexcept { return epoll_; }
 
   /// Polls for packets. Unless `thoroughly` is true, many calls skip epoll_wait (see
@@ -173,15 +174,15 @@ class wire {
   void hear(inlet& from) noexcept;
   void watch(inlet& from) noexcept;
   void make_ready(inlet& from) noexcept;
-  /// Returns the next message. The result is empty if there is none. If the connection has ended,
-  /// or the peer has sent invalid data, `open` is set to false as well.
+  /// Returns the next message. The result is empty if there is none. If the peer has sent invalid
+  /// data, or has disconnected before the change to the ring, `open` is set to false as well.
   std::span<const std::byte> take(inlet& from, bool& open) noexcept;
   void release() noexcept;
   bool heed(inlet& from, const notice& told, int descriptor) noexcept;
   void answer(inlet& from, int descriptor) noexcept;
   void close_inlet(inlet& from) noexcept;
   bool well_formed(std::span<const std::byte> message) noexcept;
-  /// True if there are unread packets from the process of this slot, or from a process whose slot
+  /// True if there are unread messages from the process of this slot, or from a process whose slot
   /// is not known yet.
   bool has_unread_of(std::uint32_t slot) const noexcept;
   /// True if the process behind this connection may send packets on behalf of this queue pair.
