@@ -52,7 +52,7 @@ bool responder::turn_to(std::uint32_t shared_queue) noexcept {
   const auto found = receives_for_->shared_receive_queues.find(shared_queue);
   if (found == receives_for_->shared_receive_queues.end()) return false;
   auto* const next = static_cast<shared_receive_queue*>(found->second);
-  // A receive of the previous queue is still in use only if its message is incomplete.
+  // If a receive has been taken from the previous queue, its message is incomplete.
   if (next != shared_ && taken_) return false;
   shared_ = next;
   return true;

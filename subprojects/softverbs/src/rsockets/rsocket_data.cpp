@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The entry points that send, receive, and write into the peer's memory.
+// The entry points that send and receive, and those that map memory for the peer, or write into the
+// memory that the peer has mapped.
 #include "rsockets/io_mappings.hpp"
 #include "rsockets/rsocket_calls.hpp"
 

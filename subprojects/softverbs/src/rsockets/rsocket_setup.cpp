@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The entry points that create, bind, connect, accept, shut down and close sockets.
+// The entry points that create, bind and connect sockets, listen, accept, shut down and close.
 #include "rsockets/datagram_socket.hpp"
 #include "rsockets/rsocket_calls.hpp"
 #include "rsockets/stream_socket.hpp"

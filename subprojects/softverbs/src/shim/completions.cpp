@@ -34,7 +34,7 @@ completion read_whole(const ibv_cq_ex& theirs, ibv_cq_ex* from) {
   wc.status = from->status;
   read(theirs.read_qp_num, from, wc.qp_num);
   if (wc.status != IBV_WC_SUCCESS) {
-    // If the request has failed, only the vendor's error code is defined besides these fields.
+    // If the request has failed, only the fields above and the vendor's error code are defined.
     read(theirs.read_vendor_err, from, wc.vendor_err);
     return result;
   }
@@ -131,8 +131,8 @@ void judge(queue_record& queue, completion& taken) {
   if (pair != nullptr) {
     due = pair->floor = std::max(due, pair->floor);
   } else {
-    // A work queue has no record with such a time. Instead, its completion is not due before any of
-    // its completions that are held back.
+    // A work queue has no record with such a time. Its completion is due no earlier than those of
+    // its completions that are held back already.
     for (const auto& [time, each] : queue.waiting)
       if (each.wc.qp_num == taken.wc.qp_num) due = std::max(due, time);
   }

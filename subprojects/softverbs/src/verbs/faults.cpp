@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions of softverbs.h that inject faults, and that run the device in single steps.
+// The functions of softverbs.h for faults, and those that run the device in single steps.
 #include "faults/faults.hpp"
 
 #include "machine/machine.hpp"
