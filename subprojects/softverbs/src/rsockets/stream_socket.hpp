@@ -46,6 +46,7 @@ class stream_socket final : public rdma_socket {
   int become(int file) noexcept;
   void apply_sizes(int stream) const noexcept;
   /// Returns 0 if the socket is connected, or the errno value for a call that needs a connection.
+  /// Must be called without the lock.
   int await_connection();
   int take_error() noexcept;
   int take_caller();

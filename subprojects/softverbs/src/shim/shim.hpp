@@ -261,8 +261,8 @@ ibv_comp_channel* theirs(ibv_comp_channel* channel) noexcept;
 /// Takes completions from the device, and judges them. Stops when the device has no more of them,
 /// or when this library holds as many as the queue can hold. Must be called in a session of the
 /// queue. Returns 0, or the error of the device's function: the negative number that ibv_poll_cq
-/// has returned, or the errno value that ibv_start_poll has returned. Also returns ENOENT if
-/// `one_by_one` isn't null, and this library holds so many completions that it takes no more.
+/// has returned, or the errno value that ibv_start_poll has returned. If there is no room for any
+/// completion and `one_by_one` isn't null, returns ENOENT.
 int take_in(queue_record& queue, ibv_poll_cq_attr* one_by_one);
 
 /// `stand_in_front` replaces the functions of an extended completion queue, and requires the lock.

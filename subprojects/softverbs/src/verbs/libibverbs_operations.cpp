@@ -16,9 +16,9 @@
 namespace softverbs {
 namespace {
 
-/// The function by which every driver creates a context. It fills the table with operations that
-/// only fail, each with the appropriate return value, and a driver then replaces the ones that it
-/// supports. The signature has not changed since rdma-core 18 (2018).
+/// The function by which every driver creates a context. It fills the table with default
+/// operations, nearly all of which only fail, each with the appropriate return value. A driver then
+/// replaces the ones that it supports. The signature has not changed since rdma-core 18 (2018).
 using make_context = void* (*)(ibv_device* device, int command_descriptor, std::size_t size,
                                verbs_context* offset, std::uint32_t driver);
 

@@ -6,8 +6,8 @@
 namespace softverbs {
 
 /// Returns a table for `verbs_context::priv`, through which libibverbs calls a driver's operations.
-/// Its operations fail with EOPNOTSUPP if they can fail at all. The table has the layout of the
-/// loaded libibverbs, and lives as long as the process.
+/// Nearly all operations in it only fail, with EOPNOTSUPP. The table has the layout of the loaded
+/// libibverbs, and lives as long as the process.
 verbs_ex_private* unsupported_operations() noexcept;
 
 }  // namespace softverbs
