@@ -101,7 +101,7 @@ void stream_socket::apply_sizes(int stream) const noexcept {
 }
 
 void stream_socket::share_memory(int with, std::optional<unsigned> peer_room) {
-  // The socket is blocking, so that the flags of each call determine whether the call waits.
+  // The socket is made blocking, so that the flags of each call determine whether the call waits.
   ::fcntl(with, F_SETFL, 0);
   const auto room = static_cast<unsigned>(options_.value(SOL_RDMA, RDMA_IOMAPSIZE));
   mappings_ = std::make_shared<io_mappings>(with, descriptor_, room);

@@ -137,7 +137,7 @@ struct pair_record {
   context_record* opened = nullptr;
   /// The time before which no further completion of this queue pair is delivered.
   nanoseconds floor = 0;
-  /// True if all further completions are to be flushed, until the queue pair is reset.
+  /// True if its successful completions are reported as flushed until the queue pair is reset.
   bool failed = false;
   decltype(ibv_qp_ex::wr_complete) wr_complete = nullptr;
 };

@@ -24,8 +24,7 @@ using make_context = void* (*)(ibv_device* device, int command_descriptor, std::
 
 /// An operation of an unknown type returns either an int or a pointer, and no single value means
 /// failure for both types. This function returns an errno value, which is right for ints, because
-/// operations that return ints are twice as common. It is only used if the table of libibverbs is
-/// not available.
+/// more operations return ints. It is only used if the table of libibverbs is not available.
 int refuse() noexcept {
   errno = EOPNOTSUPP;
   return EOPNOTSUPP;
