@@ -135,7 +135,7 @@ std::size_t write_refusal(std::span<std::byte> into, error_kind kind,
                           std::string_view text) noexcept {
   if (into.empty()) return 0;
   const std::size_t size = std::min({text.size(), into.size() - 1, longest_words});
-  // The text may be a part of the request, which begins at the same place.
+  // The text may be a part of the request, whose bytes `into` may overlap.
   if (size != 0) std::memmove(&into[1], text.data(), size);
   into[0] = static_cast<std::byte>(kind);
   return 1 + size;
@@ -151,7 +151,8 @@ error read_refusal(std::span<const std::byte> from, const char* operation) noexc
       kind = static_cast<error_kind>(number);
     from = from.subspan(1);
     size = std::min(from.size(), text.size());
-    // The text comes from the peer, so characters that could control a terminal are replaced.
+    // The text comes from the peer, so ASCII control characters, which could control a terminal,
+    // are replaced.
     std::ranges::transform(from.first(size), text.begin(), [](std::byte one) {
       const auto character = std::to_integer<unsigned char>(one);
       return character < 0x20 || character == 0x7f ? '?' : static_cast<char>(character);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The bodies of the messages that compare methods, and of refusals; docs/calls.md describes their
-/// bytes.
+/// The bodies of the messages that compare methods, and of refusals, whose bytes docs/calls.md
+/// describes; and helpers of the caller and the service.
 #pragma once
 
 #include <verbspp/base/detail/words.hpp>

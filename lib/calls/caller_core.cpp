@@ -322,7 +322,8 @@ result<calling_lane*> caller_core::connect_lane(calling_lane& lane) noexcept {
   }();
   if (connected.has_error()) {
     lane.close();
-    // If the service allows fewer lanes than this caller, the caller uses only the connected ones.
+    // If the service allows fewer lanes than this caller, the caller uses only those before this
+    // one.
     const auto index = static_cast<std::uint32_t>(&lane - lanes_.get());
     const std::span rest(&lane, lane_count_ - index);
     const bool is_last =
@@ -372,7 +373,7 @@ result<void> caller_core::grant(calling_lane& lane, const loan& lent) noexcept {
   auto granted = try_once(is_copied ? lane.copy->keep() : lent.kept());
   const bool may_register = asked.by == lease_by::window && lent.what.memory != nullptr;
   if (granted.has_error() && granted.assume_error() == error_kind::not_supported && may_register) {
-    copied_size_ = 0;  // the device has no windows
+    copied_size_ = 0;  // the device has no suitable windows
     is_copied = false;
     lane.copy.reset();
     asked = lent.what;
@@ -506,7 +507,7 @@ result<void> caller_core::end_loan(calling_lane& lane, bool has_failed) noexcept
   const bool is_copied = std::exchange(lane.uses_copy, false);
   lane.at = calling_lane::stage::idle;
   if (has_failed || !lane.link.is_connected()) lane.close();
-  // Other errors mean that the connection of the lane has ended, and with it the lease.
+  // Errors of other kinds mean that the connection of the lane has ended, and with it the lease.
   if (revoked.has_error() && revoked.assume_error() == error_kind::driver && !is_copied)
     return revoked;
   return success();
@@ -593,7 +594,7 @@ VERBSPP_DATA_PATH void caller_core::take_each(Next next) noexcept {
   pool_places& places = *answers.pool.places();
   for (std::uint32_t place; (place = next(answers)) != inbox::nothing;)
     take(message(&places, place, places.record(place).work.bytes_filled(0)));
-  // Posts the receives for the next answers, all at once.
+  // Posts receives for the next answers, if a batch is due.
   if (const auto refused = answers_.next_arrived()) fail(refused->assume_error());
 }
 
@@ -749,7 +750,8 @@ result<message> caller_core::wait_longer(slot_index index, const method_descript
 void caller_core::give_up(slot_index index) noexcept {
   call_slot& slot = slots_.get()[index];
   add(slot.counters->counted.given_up, 1);
-  // The service may still access the memory. Retiring the lane ends this access.
+  // The service may still access memory that was lent over a lane. Retiring the lane ends this
+  // access.
   end_access(std::exchange(slot.lane, no_lane), index);
   if (slot.state == slot_state::answered) {
     slot.answer = message();

@@ -134,8 +134,8 @@ void lent_memory::note_written(std::size_t offset, std::size_t length) noexcept 
       mark(0, written_);
       has_gaps_ = true;
     }
-    // The answer contains the gap, so it must not contain bytes of an earlier message. If the
-    // service may read, the gap has the bytes of the caller.
+    // The answer contains the gap, so the gap must not contain bytes of an earlier message. If the
+    // service may read, the gap contains the caller's bytes.
     if (!what_.rights.contains(access::remote_read))
       std::memset(body_.data() + loan_size + written_, 0, offset - written_);
   }

@@ -57,7 +57,7 @@ const char* text_of_loan(access_flags rights) noexcept {
 
 }  // namespace
 
-// The answers of a client.
+// Answers to a client.
 
 VERBSPP_DATA_PATH bool calling_client::send(channel_core& link, message& answer,
                                             service_statistics& counters) noexcept {

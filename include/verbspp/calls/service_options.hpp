@@ -11,8 +11,9 @@ namespace verbspp {
 struct service_options {
   /// The maximum number of clients at a time: 1 to 65,535.
   std::uint32_t clients = 64;
-  /// The number of calls that each client may have in flight: 1 to 65,535. The channel of a client
-  /// needs a send queue of this size; with the default size of a channel, 16 is the maximum.
+  /// The number of calls that each client may have in flight: 1 to 65,535. Each channel that is
+  /// added to the service needs a send queue of this size; with the default size, 16 is the
+  /// maximum.
   std::uint32_t in_flight = 8;
   /// The maximum size of a request and of an answer, in bytes: 128 to 2^30. If the maximum of a
   /// caller is smaller, that maximum applies to its calls.
@@ -34,7 +35,7 @@ struct service_options {
 struct service_statistics {
   std::uint64_t calls = 0;     ///< calls that arrived
   std::uint64_t answers = 0;   ///< answers that were sent
-  std::uint64_t refusals = 0;  ///< calls that were refused
+  std::uint64_t refusals = 0;  ///< refusals that were sent
   std::uint64_t request_bytes = 0;
   std::uint64_t answer_bytes = 0;     ///< including the texts of refusals
   std::uint64_t removed_clients = 0;  ///< clients removed because they violated the protocol

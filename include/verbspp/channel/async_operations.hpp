@@ -86,10 +86,11 @@ class VERBSPP_VIEW kept_elements {
 
   /// Used by the library only: true for memory that the request has to keep alive.
   [[nodiscard]] VERBSPP_DATA_PATH bool is_kept() const noexcept { return kind_ == kind::kept; }
-  /// The only element, and the keeper of its memory. \pre `is_kept()`
+  /// The only element. \pre `is_kept()`
   [[nodiscard]] VERBSPP_DATA_PATH element_list<Element> element() const noexcept {
     return element_;
   }
+  /// The keeper of the element's memory. \pre `is_kept()`
   [[nodiscard]] VERBSPP_DATA_PATH detail::counted_keeper& keeper() const noexcept {
     return *keeper_;
   }
@@ -99,13 +100,13 @@ class VERBSPP_VIEW kept_elements {
       if (kind_ == kind::inlined) return payload_;
     return {};
   }
-  /// Used by the library only: adds a reference to the shared memory, for the request that is about
-  /// to be posted.
+  /// Used by the library only: adds a reference to the shared memory, if there is any, for the
+  /// request.
   [[nodiscard]] VERBSPP_DATA_PATH detail::kept_memory keep() const noexcept {
     if (keeper_ != nullptr) keeper_->count.add();
     return {.keeper = keeper_};
   }
-  /// Used by the library only: true if the memory's `gather` or `scatter` has failed.
+  /// Used by the library only: true if the memory's `gather` or `scatter` fails.
   [[nodiscard]] VERBSPP_DATA_PATH bool is_refused() const noexcept {
     return kind_ == kind::refused;
   }
@@ -187,8 +188,8 @@ struct async_fetch_and_add_operation {
 
 namespace detail {
 
-// `plain` converts the operation of an awaited call to the operation that is posted. Its `elements`
-// describe the memory that the request keeps alive.
+// `plain` converts the operation of an awaited call to the operation that is posted, with the given
+// elements.
 
 [[nodiscard]] VERBSPP_DATA_PATH send_operation plain(const async_send_operation& from,
                                                      const gather_list& elements) noexcept {
@@ -231,9 +232,9 @@ plain(const async_fetch_and_add_operation& from, const scatter_list& result) noe
 
 }  // namespace detail
 
-/// Awaited calls, for coroutines of any type: each posts one request, and resumes the coroutine
-/// when the request has finished. The `co_await` expression returns the result. Include
-/// `<verbspp/coroutine.hpp>` to use them.
+/// Awaited calls, for coroutines of any type: each, except `async_room`, posts one request, and
+/// resumes the coroutine when the request has finished. The `co_await` expression returns the
+/// result. Include `<verbspp/coroutine.hpp>` to use them.
 ///
 ///     VERBSPP_CO_TRYV(co_await link.async_write({.elements = shared, .remote = theirs}));
 ///     auto [read, buffer] = co_await link.async_read(std::move(mine), {.remote = theirs});
@@ -339,7 +340,7 @@ class async_operations {
   }
 
   /// Waits until the send queue has room for this number of requests, without posting anything.
-  /// Other coroutines that wait for room may use it first.
+  /// Before this coroutine uses the room, others that wait for room may use it.
   /// \errors `invalid_input` if the queue cannot hold that many requests; `timed_out`, `cancelled`:
   /// the channel is not affected; those of the channel, if it is broken or closed
   [[nodiscard]] detail::dependent_on<detail::awaited_room, Poster> async_room(

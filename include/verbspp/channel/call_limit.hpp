@@ -15,8 +15,8 @@ namespace detail {
 /// The default argument for `wait_limit` parameters. It stands for the channel's default limit, and
 /// is recognized by its address.
 inline constexpr wait_limit default_limit = wait_limit::forever();
-/// Returns a pointer to the limit, or null if it is the default argument. The function is inlined
-/// into its caller, where the compiler evaluates the comparison.
+/// Returns a pointer to the limit, or null if it is the default argument. The function is always
+/// inlined, so that the compiler can evaluate the comparison.
 [[nodiscard]] VERBSPP_DATA_PATH const wait_limit* given(const wait_limit& limit) noexcept {
   return &limit == &default_limit ? nullptr : &limit;
 }
@@ -30,8 +30,9 @@ inline constexpr wait_limit default_limit = wait_limit::forever();
 ///     channel.send(operation, deadline);  // a wait_limit, for several calls
 ///
 /// For requests, a duration begins when the call begins to wait, so a call whose request has
-/// finished already does not read the clock. The object refers to its argument unless that is a
-/// duration, so it must not be stored.
+/// finished already does not read the clock. If a call waits for room in a queue, and then for its
+/// request, the duration applies to each of these waits. The object refers to its argument unless
+/// that is a duration, so it must not be stored.
 class call_limit {
  public:
   template <class Number, class Period>
@@ -73,11 +74,11 @@ class call_limit {
     return *static_cast<const Source*>(source);
   }
 
-  // Both are values, so that the compiler need not store a constant duration in memory.
+  // A duration is stored by value, so that the compiler need not store a constant one in memory.
   wait_limit (*make_)(const void* source) noexcept;  ///< null unless there is a source
   union {
     std::int64_t length_;  ///< nanoseconds; -1 stands for the channel's default limit
-    const void* source_;   ///< a limit of another type
+    const void* source_;   ///< an argument that is not a duration
   };
 };
 

@@ -235,8 +235,8 @@ class channel : public detail::core_owner,
   /// destroys the queue pair. Requests that the device has not flushed within the limit end when
   /// the queue pair is destroyed. The peer is notified if the channel was connected by an exchange
   /// (`exchange_options::ties_socket`).
-  /// \errors those of `ibv_destroy_qp`: the device keeps the queue pair, and the memory of its
-  /// requests is never freed
+  /// \errors those of `ibv_destroy_qp`: the device keeps the queue pair, and memory that its
+  /// requests own or share is never freed
   result<void> close(const wait_limit& limit = std::chrono::milliseconds(100)) noexcept;
   /// Prepares the next connection: closes this one, and creates a queue pair with the same
   /// parameters. After that, the channel accepts receive requests, unless its hub posts them. It

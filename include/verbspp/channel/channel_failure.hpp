@@ -36,7 +36,7 @@ class channel_failure {
   /// channel.
   [[nodiscard]] const error& root() const noexcept { return root_; }
   /// The address of the peer, which on RoCE is an IP address. Zero if the channel was not
-  /// connected, or if the path has no GID, as between LIDs of InfiniBand.
+  /// connected, or if a connection manager has connected it over a path of InfiniBand without GIDs.
   [[nodiscard]] const gid& peer() const noexcept { return peer_; }
   /// The number of requests that were flushed because of the root.
   [[nodiscard]] std::uint64_t flushed() const noexcept { return flushed_; }

@@ -68,8 +68,9 @@ struct arrival {
 /// The messages of one channel are returned in order. If several threads take them, it is up to
 /// those threads in which order they process the messages. When a channel is closed, renewed or
 /// destroyed, the hub drops the messages of the channel that it has not returned yet; those of a
-/// channel with an inbox go to the inbox. With a pool, closing a channel takes at least a
-/// millisecond; channels that are stopped together (`channel::stop`) share that time.
+/// channel with an inbox go to the inbox. With a pool, closing a connected channel
+/// takes at least a millisecond, unless it was stopped before; channels that are stopped together
+/// (`channel::stop`) share that time.
 ///
 /// If the pool has no free places, the hub posts receives again at the first poll after places have
 /// returned to the pool. If all posted receives are used up before that, senders are delayed (RNR).
@@ -78,11 +79,11 @@ struct arrival {
 /// waits of the hub.
 ///
 /// The queue can't overrun: building a channel fails if the queue has no room for its requests.
-/// Polling takes the hub's lock; posting does not, unless the send queue is full.
+/// Polling takes the hub's lock; posting does not, unless the channel's queue is full.
 ///
 /// A shared handle, which is cheap to copy. The channels of a hub keep the hub alive, and the hub
-/// keeps its protection domain and its pool alive. A moved-from handle is empty, and refuses all
-/// operations (`invalid_input`). Thread-safe, except for `poll` without slots.
+/// keeps its protection domain and its pool alive. A moved-from handle is empty: its functions that
+/// return a `result` fail (`invalid_input`). Thread-safe, except for `poll` without slots.
 class channel_hub {
  public:
   /// Creates a hub whose channels each post their own receives (see `inbox`).

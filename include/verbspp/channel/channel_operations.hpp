@@ -16,9 +16,9 @@ namespace verbspp {
 /// tag is empty.
 struct channel_tag {};
 
-/// All operations of a channel, shared by the channel, its scopes and its streams. An operation
-/// that a UC channel does not support fails at run time (`not_supported`), since channels of all
-/// transports have the same type.
+/// The operations that a channel, its scopes and its streams can post. An operation that a UC
+/// channel does not support fails at run time (`not_supported`), since channels of all transports
+/// have the same type.
 ///
 /// `Poster` has a function `take(operation, channel_tag)`, which is called for operations of both
 /// queues. In a `State` before `ready_to_send`, only receive requests are accepted.

@@ -114,7 +114,7 @@ class continuation : detail::list_links {
 
   function call_;
   std::uint64_t key_ = 0;                           ///< the list is sorted by this
-  std::optional<detail::stoppable_limit> limit_{};  ///< active while the continuation waits
+  std::optional<detail::stoppable_limit> limit_{};  ///< the program's, or the default limit
   bool is_default_ = false;
   bool has_expired_ = false;
 };

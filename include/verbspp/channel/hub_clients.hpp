@@ -45,9 +45,10 @@ namespace verbspp {
 /// removed.
 ///
 /// A move-only owner. Destroying it removes all clients; a client in a turn is removed when the
-/// turn ends. After a move, the old object is empty, and refuses all operations (`invalid_input`).
-/// A hub has at most one table in its life, which is created while the hub has no channels.
-/// Thread-safe, except that no other call may be in progress when the table is moved or destroyed.
+/// turn ends. After a move, the old object is empty: its functions that return a `result` fail
+/// (`invalid_input`). A hub has at most one table in its life, which is created while the hub has
+/// no channels. Thread-safe, except that no other call may be in progress when the table is moved
+/// or destroyed.
 template <class Data>
 class hub_clients {
   static_assert(std::is_nothrow_move_constructible_v<Data>,
@@ -215,9 +216,9 @@ class hub_clients {
   /// As `channel_hub::deadline`.
   [[nodiscard]] wait_limit::time_point deadline() const noexcept { return hub_.deadline(); }
 
-  /// Waits until no other thread has the turn of this client, and takes the turn. Two threads can
-  /// block each other if each has a turn and waits for the other's client; they then wait until a
-  /// limit is reached, so the limit should be short.
+  /// Takes the turn of this client, after waiting until any other turn of the client has ended. Two
+  /// threads can block each other if each has a turn and waits for the other's client; they then
+  /// wait until a limit is reached, so the limit should be short.
   /// \errors `not_connected` if no client has this id, or if it was removed; `timed_out`;
   /// `cancelled`
   [[nodiscard]] result<turn> find(channel_id id, const wait_limit& limit) noexcept {

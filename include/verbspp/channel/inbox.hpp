@@ -123,9 +123,10 @@ class inbox {
   [[nodiscard]] static result<inbox> open_shared(detail::channel_core& core,
                                                  const message_pool& pool) noexcept;
   static constexpr std::uint32_t nothing = UINT32_MAX;
-  /// Takes the next message if one has arrived. The caller then calls `message_in`.
+  /// Takes the next message if one has arrived, but posts no receives.
   /// \returns its place, or `nothing`
   [[nodiscard]] static std::uint32_t take(detail::inbox_state& mine) noexcept;
+  /// As `take`, but does not poll for completions.
   [[nodiscard]] static std::uint32_t take_arrived(detail::inbox_state& mine) noexcept;
   /// Returns a message that was taken, and posts receives if that is due.
   [[nodiscard]] static result<message> message_in(detail::inbox_state& mine,

@@ -156,8 +156,8 @@ class lease_owner {
   [[nodiscard]] bool grant_and_then(continuation& next) noexcept;
   [[nodiscard]] result<void> granted(channel_core& core) noexcept;
   [[nodiscard]] result<void> revoke(call_limit limit) noexcept;
-  /// The channel that has to be polled until a request has revoked the lease; null if `revoke` does
-  /// not wait for a request.
+  /// The channel that has to be polled until a request has revoked the lease; null if no request is
+  /// needed to revoke it.
   [[nodiscard]] channel_core* polled() noexcept;
   /// Posts the request that revokes the lease, and adds the continuation to it. `revoke` then takes
   /// the result of that request.
@@ -171,7 +171,7 @@ class lease_owner {
   [[nodiscard]] result<remote_key> key() const noexcept;
   bool note_invalidated(remote_key key) noexcept;
   [[nodiscard]] bool has_lease() const noexcept { return record_ != nullptr; }
-  // \pre has_lease()
+  // The next four functions have the precondition `has_lease()`.
   [[nodiscard]] std::uint64_t address() const noexcept;
   [[nodiscard]] std::uint64_t length() const noexcept;
   [[nodiscard]] lease_by by() const noexcept;
@@ -281,11 +281,11 @@ class VERBSPP_CONSUMABLE lease_base {
 /// freed in that case, and a lease that owns it never frees it. Other errors report how the wait
 /// ended.
 ///
-/// **When the peer uses a lease that was revoked**, by a write, a read or an atomic over RC, its
-/// request fails with a remote access error, and its channel breaks. The channel of this side
-/// breaks, too, because a queue pair that has refused an access goes to ERR. The channel detects
-/// that with its next request or receive. Over UC, the peer's write has no effect, and the peer
-/// gets no error.
+/// **When the peer uses a lease that was revoked**, by a write, a read or an atomic over an RC
+/// connection that has not ended, its request fails with a remote access error, and its channel
+/// breaks. The channel of this side breaks, too, because a queue pair that has refused an access
+/// goes to ERR. The channel detects that with its next request or receive. Over UC, the peer's
+/// write has no effect, and the peer gets no error.
 ///
 /// **The key.** A lease by `lease_by::connection` always has the key of the memory's registration;
 /// each other lease of the same bytes has a new key. A window is used for up to 255 leases, each
@@ -334,9 +334,9 @@ class [[nodiscard]] VERBSPP_CONSUMABLE lease<Rights, void> : public detail::leas
 
   /// Revokes the lease, and blocks until the device has confirmed this. After the call, the lease
   /// is over, whatever the result.
-  /// \errors `timed_out`, `cancelled` if the limit ended the wait and broke the connection: the
-  /// peer has no access in either case; `driver` if the device did not revoke the access;
-  /// `invalid_input` if the lease was revoked before or moved from
+  /// \errors `timed_out`, `cancelled` if the limit, or an event of the watched descriptor, ended
+  /// the wait and broke the connection: the peer then has no access; `driver` if the device did not
+  /// revoke the access; `invalid_input` if the lease was revoked before, or is empty
   VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES result<void> revoke(
       call_limit limit = call_limit::of_channel()) noexcept {
     return this->owner_.revoke(limit);
@@ -430,10 +430,11 @@ class [[nodiscard]] VERBSPP_CONSUMABLE lease : public detail::lease_base<Rights>
 /// `Channel` has `core()`, which returns its state.
 /// \errors those of the channel; those of the request, which break the connection; `timed_out`,
 /// `cancelled` if the limit ended the wait, which also breaks the connection, unless the limit had
-/// expired before the call; `not_supported` if the device or the transport can't revoke a window:
-/// the message names the other ways; `resource_exhausted`; `permission` if the channel's access
-/// flags do not allow the rights; `invalid_input` for 0 bytes, and for memory that was deregistered
-/// or belongs to another protection domain; for a lease by registration, those of `register_memory`
+/// expired before the call; `not_supported` if the device or the transport has no windows that
+/// requests can bind and invalidate: the message names the other ways; `resource_exhausted`;
+/// `permission` if the channel's access flags do not allow the rights; `invalid_input` for 0 bytes,
+/// for memory that was deregistered, and, unless the lease registers the memory, for memory of
+/// another protection domain; for a lease by registration, those of `register_memory`
 template <class Channel>
 class lease_operations {
  public:

@@ -31,10 +31,10 @@ namespace verbspp {
 /// message is moved into a send or a write (`post_send`, `async_send`, ...), its place belongs to
 /// that request, and returns to the pool when the request has finished, failed or been flushed,
 /// whether the handle is kept or not. If a function such as `post_send` fails, the message is
-/// unchanged; if an awaited request can't be posted, the place returns to the pool. A request that
-/// fills memory (a read, or a receive with its own memory) owns the message in its handle, and
-/// returns it with the length to which it was filled. A message that was default constructed or
-/// moved from is empty: it has no bytes, and requests with it fail.
+/// unchanged; if an awaited request can't be posted, the place returns to the pool. The handle of
+/// a request that fills a message (a read or a receive) owns the message, and returns it with the
+/// length to which it was filled. A message that was default constructed or moved from is empty: it
+/// has no bytes, and requests with it fail.
 ///
 /// Thread rule: as for a plain value; messages may move between threads.
 class [[nodiscard]] message {

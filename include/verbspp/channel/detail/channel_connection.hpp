@@ -156,8 +156,8 @@ class channel_connection {
   [[nodiscard]] result<wait_end> wait(const looking& look, const wait_limit& until,
                                       const watched_descriptor& another = {},
                                       int signal = -1) noexcept;
-  /// Returns the eventfd that `wake` makes readable from now on, and makes it unreadable; -1 if the
-  /// channel only spins.
+  /// Clears the eventfd that `wake` makes readable, and returns it; -1 if the channel only spins.
+  /// Creates it if necessary.
   /// \errors `resource_exhausted`
   [[nodiscard]] result<int> ready_signal() noexcept;
   /// Sets the descriptor whose events end waits and break the connection.

@@ -47,7 +47,7 @@ struct posting_terms {
   bool waits_for_room = false;                  ///< waits, instead of failing, if the queue is full
   call_limit limit = call_limit::of_channel();  ///< the limit of that wait, outside of scopes
   bool is_signaled = true;                      ///< requests a completion; ignored by receives
-  bool has_handle = true;                       ///< a handle will take the result
+  bool has_handle = true;                       ///< a handle, or the caller, will take the result
 };
 
 /// Stands for the memory of a request that owns none.
@@ -56,9 +56,8 @@ struct no_memory {};
 /// The state of a channel. It is allocated separately, because handles and scopes point to it. It
 /// outlives the channel as long as handles, inboxes or scopes exist.
 ///
-/// Its parts are independent of each other; this class implements the operations that involve
-/// several of them. A request is *posted*, then *completed* by the device; its handle *takes* the
-/// result, or is *dropped*.
+/// This class implements the operations that involve several of its parts. A request is *posted*,
+/// then *completed* by the device; its handle *takes* the result, or is *dropped*.
 class channel_core {
  public:
   [[nodiscard]] static result<channel_core*> create(const channel_settings& settings) noexcept;
@@ -161,7 +160,7 @@ class channel_core {
   [[nodiscard]] result<std::uint32_t> post_receives(inbox_state& inbox,
                                                     std::uint32_t wanted) noexcept;
 
-  /// Checks that a send operation can be part of a batch, without checking for room. \returns the
+  /// Checks that an operation can be part of a batch, without checking for room. \returns the
   /// error; empty if there is none
   template <class Operation>
   [[nodiscard]] VERBSPP_DATA_PATH std::optional<error> objection(
@@ -248,9 +247,9 @@ class channel_core {
   }
   /// Counts a handle to a request, or another object that refers to the core.
   VERBSPP_DATA_PATH void open_handle() noexcept { ++handles_; }
-  /// Counts an inbox.
+  /// Adds an inbox, which counts as a handle.
   void open_inbox(inbox_state& inbox) noexcept;
-  /// Removes an inbox from the count. Its receives stay posted, and its state exists until they
+  /// Undoes `open_inbox`. The receives of the inbox stay posted, and its state exists until they
   /// have finished. This may destroy the core.
   void drop_inbox(owned<inbox_state> dropped) noexcept;
   /// True if messages for the channel arrive in its hub's pool.
@@ -535,8 +534,8 @@ class channel_core {
     if (terms.has_handle) ++terms.scope->posted;
   }
 
-  /// Returns the result of a request that has succeeded. If the request is a receive, this also
-  /// frees its slot.
+  /// Returns the result of a finished request, which is meaningful only if the request has
+  /// succeeded. If the request is a receive, this also frees its slot.
   [[nodiscard]] VERBSPP_DATA_PATH completed_work success_of(const request& one) noexcept {
     if (!one.is_receive()) return {number_of(one.operation), one.bytes, 0, 0};
     const completed_work done = one.slot->work();
@@ -693,7 +692,7 @@ class channel_core {
   handed_calls handed_{};
   condition has_handed_;         ///< is waiting while a call is expected
   std::uint32_t expecting_ = 0;  ///< operations that expect a call
-  std::uint32_t callers_ = 0;    ///< running calls of `run_continuations`; each counts as a handle
+  std::uint32_t callers_ = 0;    ///< running calls of `call_due_and_late`; each counts as a handle
   std::uint32_t polls_to_look_ = 16;  ///< polls with due continuations until limits are checked
   receive_slots receives_{};
   memory_guard guard_{};

@@ -42,7 +42,7 @@ struct hub_turn {
   [[nodiscard]] static result<hub_turn> wait(const hub_reference& hub, call_limit limit) noexcept;
   /// As `wait`, but never blocks: the turn is empty if no channel has arrivals.
   [[nodiscard]] static result<hub_turn> poll(const hub_reference& hub) noexcept;
-  /// Takes the turn of the client with this index. If another thread already has that turn, the
+  /// Takes the turn of the client with this index. If that turn has already been taken, the
   /// result contains only the channel's id. If there is no such client, the result is empty.
   [[nodiscard]] static hub_turn of(const hub_reference& hub, std::uint32_t index) noexcept;
   [[nodiscard]] message next_message() noexcept;

@@ -12,12 +12,12 @@ namespace verbspp::detail {
 /// The state of a scope or stream, which records the requests for which it has to wait.
 struct scope_state {
   call_limit limit = call_limit::of_channel();
-  scope_state* outer = nullptr;  ///< the scope that was innermost when this one was opened
+  scope_state* outer = nullptr;  ///< the open scope that was opened last before this one
   // A run is a sequence of requests of this scope with consecutive numbers in the send queue.
   // `run_first` and `sends_end` describe the last run.
   std::uint64_t run_first = 0;
   std::uint64_t sends_end = 0;  ///< one more than the number of the last request
-  std::uint32_t serial = 0;     ///< identifies the scope in its channel; 0: not open
+  std::uint32_t serial = 0;     ///< identifies the scope in its channel; 0: never opened
   std::uint32_t receives = 0;   ///< outstanding receives
   std::uint32_t posted = 0;     ///< requests with a handle
   std::uint32_t taken = 0;      ///< requests whose handle has taken the result
@@ -26,7 +26,7 @@ struct scope_state {
   std::uint32_t flushed = 0;  ///< requests that were flushed because of another failure
   bool is_stream = false;
 
-  /// The number of requests whose results no handle has taken.
+  /// The number of handles that have not taken their results.
   [[nodiscard]] std::uint32_t left() const noexcept {
     // A handle of a much older scope with the same serial may have been counted in `taken`.
     return posted > taken ? posted - taken : 0;

@@ -170,7 +170,7 @@ class receive_slots {
   }
   /// The number of outstanding receives without handles, except those of inboxes.
   [[nodiscard]] std::uint32_t unheld() const noexcept { return unheld_; }
-  /// Makes the slot free after its result was taken.
+  /// Frees the slot of a receive that has completed.
   VERBSPP_DATA_PATH void release(receive_slot& slot) noexcept {
     slot.is = receive_slot::state::free;
     const std::uint32_t index = static_cast<std::uint32_t>(slot.id) & no_slot;

@@ -48,7 +48,7 @@ struct lost_sends {
 /// they finish. So all requests with numbers below `completed` have finished, whether they are
 /// signaled or not, and no other information is needed for requests that succeed. A failure ends
 /// the connection, so it is enough to record the number of the first failed request. Three kinds of
-/// requests have a record: those that keep memory, those whose handle was dropped early, and the
+/// requests have a record: those that keep memory, those that are noted to have no handle, and the
 /// last request of each earlier run of a scope.
 class send_window {
  public:
@@ -104,7 +104,7 @@ class send_window {
     ++care_;
   }
 
-  /// Records that the handle of an outstanding request was dropped.
+  /// Records that an outstanding request has no handle, or no longer has one.
   void note_unheld(std::uint64_t number) noexcept;
   /// As `keep`, for the request that was posted last, which has no handle.
   VERBSPP_DATA_PATH void keep_unheld(std::uint64_t number, const kept_memory& memory) noexcept {
@@ -114,7 +114,7 @@ class send_window {
     unheld_end_ = number + 1;
     ++care_;
   }
-  /// The number of outstanding requests whose handles were dropped.
+  /// The number of outstanding requests that are noted to have no handle.
   [[nodiscard]] std::uint32_t unheld() const noexcept;
 
   // Streams, which post unsignaled requests.
@@ -128,8 +128,8 @@ class send_window {
   VERBSPP_DATA_PATH void note_signaled() noexcept { signaled_end_ = next_; }
   /// One more than the number of a stream's last signaled request.
   [[nodiscard]] std::uint64_t signaled_end() const noexcept { return signaled_end_; }
-  /// The largest value of `stream_options::signal_every`: half the queue. The other half stays
-  /// available until the signaled request completes.
+  /// The largest value of `stream_options::signal_every`: half the queue, rounded up. The rest
+  /// stays available until the signaled request completes.
   [[nodiscard]] std::uint32_t longest_unsignaled() const noexcept { return (capacity_ + 1) / 2; }
 
   // Completions.
@@ -194,7 +194,7 @@ class send_window {
   void set_queue_pair(std::uint32_t number) noexcept { lost_->queue_pair = number; }
   /// Forgets the failures of earlier connections.
   void forget_earlier() noexcept { lost_->earlier = {}; }
-  /// Records that this request has failed, and that all later ones have failed because of it.
+  /// Records that this request, and all later ones of the connection, have failed.
   void fail(std::uint64_t number, std::uint32_t status, std::uint32_t vendor_code) noexcept;
   /// Returns the record of failed requests that includes this request; null if the request has
   /// succeeded.
@@ -215,7 +215,7 @@ class send_window {
     std::uint64_t number = 0;
     scope_state* scope = nullptr;  ///< the scope that has a run ending with this request, if any
     std::uint64_t run_first = 0;
-    std::uint64_t unheld = 0;  ///< the last request in this slot whose handle was dropped early
+    std::uint64_t unheld = 0;  ///< the last request in this slot that was noted to have no handle
     kept_memory memory{};      ///< has no keeper unless a request in flight keeps memory
   };
 
