@@ -71,7 +71,8 @@ VERBSPP_DATA_PATH bool calling_client::send(channel_core& link, message& answer,
   const auto posted = post_frame(link, kept, places.element(kept.place, size));
   if (posted.has_error()) [[unlikely]] {
     message unsent(&places, kept.place, size);
-    if (posted.assume_error() != error_kind::would_block) return true;  // the channel is broken
+    // For any other error, usually because the channel is broken, the answer is dropped.
+    if (posted.assume_error() != error_kind::would_block) return true;
     answer = std::move(unsent);
     return false;
   }

@@ -30,9 +30,9 @@ inline constexpr wait_limit default_limit = wait_limit::forever();
 ///     channel.send(operation, deadline);  // a wait_limit, for several calls
 ///
 /// For requests, a duration begins when the call begins to wait, so a call whose request has
-/// finished already does not read the clock. If a call waits for room in a queue, and then for its
-/// request, the duration applies to each of these waits. The object refers to its argument unless
-/// that is a duration, so it must not be stored.
+/// finished already does not read the clock. If a blocking operation, such as `channel::send`,
+/// waits for room in the queue, the duration begins again when it then waits for the request. The
+/// object refers to its argument unless that is a duration, so it must not be stored.
 class call_limit {
  public:
   template <class Number, class Period>

@@ -89,7 +89,8 @@ class continuations {
   }
 
   /// Removes and returns the next continuation to call; null if none is due.
-  /// \param sends, receives return the numbers below which all requests have finished
+  /// \param sends, receives functions; each returns the number below which all requests of its
+  /// queue have finished
   template <class Sends, class Receives>
   [[nodiscard]] VERBSPP_DATA_PATH continuation* take_due(Sends sends, Receives receives) noexcept {
     // Conditions come first, because the continuation of a request could post another request,
