@@ -61,7 +61,7 @@ struct [[gnu::visibility("hidden")]] async_events {
   /// program's events
   [[nodiscard]] result<sleep> begin_sleep(const async_listener* listener) noexcept;
   void end_sleep(const sleep& ended) noexcept;
-  /// Sleeps until there may be an event, or until the limit expires. Watches no other descriptors.
+  /// Sleeps until there may be an event, or until the limit expires.
   [[nodiscard]] result<void> sleep_until(const async_listener* listener,
                                          const wait_limit& until) noexcept;
 

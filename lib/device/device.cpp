@@ -17,7 +17,8 @@ namespace verbspp {
 
 namespace {
 
-/// A text of limited length. Characters that are not printable are replaced with question marks.
+/// A text of limited length. Characters other than printable ASCII are replaced with question
+/// marks.
 class short_words {
  public:
   void add(std::string_view text) noexcept {

@@ -17,8 +17,8 @@ namespace verbspp::detail {
 /// The length in bytes of the prefix ::ffff:0:0 before an IPv4 address.
 inline constexpr std::size_t mapped_bytes = 12;
 
-/// Returns the IP address of a socket address, as 16 bytes. Empty if the address belongs to a
-/// different family, or is null.
+/// Returns the IP address of a socket address, as 16 bytes. Empty if the socket address is
+/// not an IP address, or is null.
 [[nodiscard]] std::optional<gid> gid_of(const sockaddr* from) noexcept;
 
 /// Writes a GID as a socket address. \returns the size of the socket address

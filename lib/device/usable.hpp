@@ -10,7 +10,7 @@ namespace verbspp::detail {
   return {error_kind::invalid_input, operation, "this context was moved from"};
 }
 
-/// Checks a context before libibverbs creates an object from it.
+/// Checks a context before a call of libibverbs that uses it.
 /// \errors `invalid_input` if the context was moved from
 [[nodiscard]] inline result<void> check_usable(const char* operation,
                                                const context& parent) noexcept {

@@ -142,9 +142,9 @@ void acceptor_core::stop() noexcept {
   const std::uint32_t& oldest = under_way_list_.oldest;
   while (oldest != none) {
     exchange_core& core = *clients_.get()[oldest].core.get();
-    // A client that has received this side's last frame may count as connected already. Its own
-    // last frame may have arrived, too. No other frame is read, because the answer to it could make
-    // the client count as connected.
+    // A client that has received this side's last frame may have succeeded already, so its own last
+    // frame is read if it has arrived. No other frame is read, because the client could succeed by
+    // the answer to it.
     if (core.awaits_last_frame()) {
       const result<exchange_step> step = core.advance();
       if (step.has_value() && step.assume_value() == exchange_step::done) {
@@ -285,7 +285,7 @@ void acceptor_core::serve(std::uint32_t place) noexcept {
   switch (served.state) {
     case client_state::free:
     case client_state::done:
-      return;  // the exchange of this client ended earlier in this round
+      return;  // the exchange of this client has ended
     case client_state::waiting:
       // While a client waits for its turn, only its disconnection is watched for.
       fail(place,

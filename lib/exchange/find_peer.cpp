@@ -35,7 +35,7 @@ bool is_permanent(const error& failed) noexcept {
   const int errnum = failed.native_errno();
   return errnum == EBADF || errnum == EINVAL || errnum == ENOTSOCK;
 }
-/// The time for which a connection may keep its place without sending its hello.
+/// The time for which a connection that has not introduced itself (`has_greeted`) keeps its place.
 constexpr auto time_to_greet = std::chrono::milliseconds(250);
 /// The time limit of an attempt to connect, without the lookup of the name. Then another attempt is
 /// made.
@@ -118,8 +118,8 @@ class candidates {
     return add(place, std::move(socket));
   }
   /// The earliest time at which there is room for another connection. A connection that has not
-  /// sent its hello keeps its place for some time, while later ones wait in the listener's queue.
-  /// If all have sent theirs, one of them has to leave at once.
+  /// introduced itself keeps its place for some time, while later ones wait in the listener's
+  /// queue. If all have introduced themselves, one of them has to leave at once.
   [[nodiscard]] steady_clock::time_point next_room() noexcept {
     next_place_ = nullptr;
     for (std::size_t i = own + 1; i < most; ++i) {

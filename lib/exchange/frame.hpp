@@ -47,15 +47,15 @@ inline constexpr std::size_t longest_application = 64;
 inline constexpr std::size_t largest_hello =
     nonce_size + 8 + party_size + longest_application + most_fields * (8 + longest_field_name);
 
-/// The first frame, in which a side describes itself. Its strings refer to the bytes that were
-/// decoded.
+/// The first frame, in which a side describes itself. The strings of a decoded frame refer to the
+/// received bytes.
 struct hello_frame {
   std::array<std::byte, nonce_size> nonce{};
   bool has_secret = false;
   bool is_of_equals = false;
   bool is_accepting = false;
-  bool is_tied = false;                       ///< this side ties its channel, if the peer does so
-  std::array<std::byte, party_size> party{};  ///< the random number of this side in a meeting
+  bool is_tied = false;                       ///< the sender ties its channel, if the receiver does
+  std::array<std::byte, party_size> party{};  ///< the random number of the sender in a meeting
   std::uint32_t version = 0;
   std::string_view application{};
   std::array<field_description, most_fields> fields{};
@@ -80,7 +80,7 @@ struct refused_frame {
   [[nodiscard]] static refused_frame of(const error& why) noexcept;
   /// \returns the length of the body
   [[nodiscard]] std::size_t encode(std::span<std::byte, largest> body) const noexcept;
-  /// Replaces characters that are not printable with question marks.
+  /// Replaces characters other than printable ASCII with question marks.
   /// \errors `invalid_input` if the body is empty or too long
   [[nodiscard]] static result<refused_frame> decode(std::span<const std::byte> body) noexcept;
   /// Returns the error that the receiver of this frame reports.

@@ -36,7 +36,7 @@ struct lookup {
   /// An eventfd; -1 once the caller has left. Only the caller opens and closes it: if another
   /// thread closed it, the caller could be using the descriptor in a system call.
   int answered = -1;
-  std::mutex lock{};  ///< held while `answered` is closed, or raised
+  std::mutex lock{};  ///< held while `answered` is closed or made readable
   int outcome = 0;
   int errnum = 0;
   host_addresses found{};

@@ -41,9 +41,10 @@ exchange_offer(End, Mine) -> exchange_offer<End, Mine>;
 template <class End, class Mine, class Kept>
 exchange_offer(End, Mine, Kept) -> exchange_offer<End, Mine, Kept>;
 
-/// A connected client: its socket, the result of the exchange, and the object that the acceptor has
-/// kept for the client. The program now owns the socket and may close it, because a channel that is
-/// tied to the socket has a duplicate (`exchange_options::ties_socket`).
+/// A connected client, or the peer of a meeting (`meet`): its socket, the result of the exchange,
+/// and the object that the acceptor has kept for the client. The program now owns the socket and
+/// may close it, because a channel that is tied to the socket has a duplicate
+/// (`exchange_options::ties_socket`).
 template <class Outcome, class Kept = void>
 struct accepted_exchange {
   tcp_socket socket;
@@ -139,7 +140,7 @@ class typed_acceptor final : public acceptor_core {
     field_writer out(core.values());
     sent::write(out, offer.mine);
     core.set_mine(end::local(offer.prepared), out.size());
-    // Messages from the client that arrive before the program takes the channel are held.
+    // A hub holds the client's messages at least until the program takes the channel.
     if constexpr (is_channel) offer.prepared.core().hold_arrivals();
     places_.get()[place].prepared.emplace(std::move(offer.prepared));
     if constexpr (keeps) places_.get()[place].kept.emplace(std::move(offer.kept));
@@ -207,8 +208,8 @@ class exchange_acceptor {
   /// Used by `accept_exchanges`.
   explicit exchange_acceptor(detail::owned<core> made) noexcept : core_(std::move(made)) {}
 
-  /// Proceeds as far as possible without waiting. This includes the handshakes of queue pairs,
-  /// which make system calls.
+  /// Proceeds without waiting. This includes the handshakes of queue pairs, which make system
+  /// calls. If a call leaves work for the next one, the descriptor stays readable.
   /// \errors the errors of epoll; `busy` if the function that prepares clients calls `advance`;
   /// `invalid_input` if the acceptor was moved from. The failure of a client is not an error of
   /// this call; see `last_failure`.
@@ -286,8 +287,8 @@ class exchange_acceptor {
 /// Starts to accept the clients of a listener. For each client, `prepare()` returns the object to
 /// connect and the values to send, as a `result<exchange_offer<...>>`. If `prepare` fails, the
 /// client is refused with that error.
-/// \errors `invalid_input` if an option is out of range, or the listener is not open;
-/// `resource_exhausted`
+/// \errors `invalid_input` if an option is not valid, or the listener is not open; `not_supported`
+/// for a secret if the library was built without libcrypto; `resource_exhausted`
 template <class Theirs, class Prepare>
   requires detail::PreparesOffers<Prepare>
 [[nodiscard]] result<exchange_acceptor<Theirs, Prepare>> accept_exchanges(

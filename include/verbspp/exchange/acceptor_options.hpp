@@ -16,7 +16,7 @@ struct acceptor_options {
   /// The maximum number of clients that the acceptor serves at the same time, 1 to 65536. A client
   /// counts from the moment that it is accepted until its exchange fails, or until the program
   /// takes it. Further clients wait in the listener's queue. A client that has not sent anything
-  /// yet costs a socket and a few KiB.
+  /// yet costs a socket and a few KiB, or more if the values are large.
   std::uint32_t clients = 512;
   /// The maximum number of clients that can be in the handshake at the same time, at least 1. A
   /// client is in the handshake from the creation of its queue pair, which happens after the client
@@ -27,11 +27,12 @@ struct acceptor_options {
   std::chrono::nanoseconds limit = std::chrono::seconds(5);
   /// The time in which a client should introduce itself and, if there is a secret, prove that it
   /// knows the secret. If a new client connects while the acceptor already serves the maximum
-  /// number of clients, the oldest client that has exceeded this time is refused. Clients that
-  /// connect and stay silent can therefore delay another client, but they can't keep it out.
+  /// number of clients, the oldest client that has exceeded this time is refused. Silent clients
+  /// can therefore delay another client, but can keep it out only by taking each place that becomes
+  /// free.
   std::chrono::nanoseconds time_to_greet = std::chrono::milliseconds(500);
   /// The maximum number of clients that are accepted per second, on average; 0 means no limit.
-  /// After a pause, a tenth of this number may be accepted at once.
+  /// After a pause, up to a tenth of this number, plus one, may be accepted at once.
   std::uint32_t accepts_per_second = 0;
 };
 

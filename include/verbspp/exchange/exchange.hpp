@@ -211,12 +211,13 @@ class exchange_session {
   /// \returns true when the peer is connected, and knows that this side is connected, too
   /// \errors `mismatch` if the two ends do not match; `permission` if they have different secrets,
   /// or the bytes were changed in transit; `timed_out` and `cancelled` when the limit is reached;
-  /// `not_connected` if the peer has closed the socket or aborted; `invalid_input` if the received
-  /// bytes do not belong to an exchange; the error with which the peer refused;
-  /// `resource_exhausted` if no file descriptor is left; as `queue_pair::handshake`. On failure,
-  /// the reason is sent to the peer if it can be reached, and later calls return the same error.
-  /// The local object is destroyed with the session, unless it is a channel that is connected in
-  /// place, which is then broken, closed or still prepared.
+  /// `not_connected` if the peer has closed the socket, aborted, or failed; `invalid_input` if the
+  /// received bytes do not belong to an exchange; `busy` and `not_supported` if the peer refused
+  /// with such an error; `resource_exhausted` if either end lacks resources, such as file
+  /// descriptors; as `queue_pair::handshake`. On failure, the reason is sent to the peer if it can
+  /// be reached, and later calls return the same error. The local object is destroyed with the
+  /// session, unless it is a channel that is connected in place, which is then broken, closed or
+  /// still prepared.
   [[nodiscard]] result<bool> advance() noexcept {
     if (!core_) return empty();
     for (;;) {
@@ -272,7 +273,8 @@ class exchange_session {
   [[nodiscard]] int file_descriptor() const noexcept {
     return core_ ? core_->loop_descriptor() : -1;
   }
-  /// The events of that descriptor to wait for: POLLIN, POLLOUT or both; 0 if the session is empty.
+  /// The events of that descriptor to wait for: POLLIN, POLLOUT or both while the exchange is in
+  /// progress; 0 if the session is empty.
   [[nodiscard]] short events() const noexcept { return core_ ? core_->loop_events() : short{0}; }
   /// Always returns false, because the descriptor needs no notification request (see
   /// `EventSource`).
@@ -313,10 +315,10 @@ class exchange_session {
 ///     met.channel, met.theirs
 ///
 /// `mine`, which corresponds to `Theirs` at the peer, is one value, or a std::tuple of up to 16
-/// values: numbers, `bounded_text`, `bounded_bytes`, handles of remote memory with their rights,
-/// and structures for which `exchanged_name` is specialized. A peer that sends different types or
-/// rights, or sends them in a different order, is refused. So is a peer with a different
-/// application or version.
+/// values: numbers, `bool`, enumerations, `bounded_text`, `bounded_bytes`, handles of remote memory
+/// with their rights, and structures for which `exchanged_name` is specialized. A peer that sends
+/// different types or rights, or sends them in a different order, is refused. So is a peer with a
+/// different application or version.
 ///
 /// On success, the peer's queue pair is ready, the peer knows that this queue pair is ready, too,
 /// and receive requests that were posted to `prepared` remain posted. On failure, `prepared` is

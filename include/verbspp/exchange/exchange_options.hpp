@@ -14,14 +14,14 @@ enum class exchange_role : std::uint8_t {
   accepting,
 };
 
-/// The options of an exchange. Most of them have to be the same at both ends, as do the types of
-/// the values that are sent.
+/// The options of an exchange. The application, version and secret have to be the same at both
+/// ends.
 ///
 /// A plain value. The caller owns the text and bytes that the options refer to, which are copied
 /// when the exchange starts.
 struct exchange_options {
-  /// The name of the application: up to 64 printable characters, the same at both ends. It may be
-  /// empty.
+  /// The name of the application: up to 64 printable ASCII characters, the same at both ends. It
+  /// may be empty.
   std::string_view application{};
   /// The version of the program's own protocol, the same at both ends.
   std::uint32_t version = 0;

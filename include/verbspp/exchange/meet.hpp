@@ -44,7 +44,8 @@ class meeting_session {
 
   /// Starts a session. Incoming connections wait in the listener's queue until `advance` is called.
   /// A separate thread looks up a host name, as in `tcp_socket::connect`.
-  /// \errors `invalid_input` if the listener is not open, or the host or the port is not valid;
+  /// \errors `invalid_input` if the listener is not open, or the host, the port or an option is not
+  /// valid; `not_supported` for a secret if the library was built without libcrypto;
   /// `resource_exhausted`
   template <class Mine>
   [[nodiscard]] static result<meeting_session> start(

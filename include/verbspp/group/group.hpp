@@ -53,8 +53,9 @@ namespace verbspp {
 /// includes it. Call `connect` before you use `peers[n]` directly. An operation first posts to the
 /// peers that are connected, and then connects the others. If a peer is connected only after the
 /// limit, nothing is posted to it. `add` never assigns the number of a peer that still has to be
-/// connected. If the program assigns such a number with `put`, the group never connects that peer,
-/// and refuses the peer's own attempts to connect. The program then has to connect the peer itself.
+/// connected. If the program assigns such a number with `put`, before either end has begun to
+/// connect, the group never connects that peer, and refuses the peer's own attempts to connect. The
+/// program then has to connect the peer itself.
 ///
 /// A broken member can be repaired like any channel, with `renew` and `handshake`, or replaced with
 /// `put`; the other members continue to work. The number of a member does not change. After a
@@ -112,7 +113,7 @@ class group : public group_operations<group> {
   /// there are fewer than `size()` endpoints
   [[nodiscard]] group_result<void> handshake(std::span<const endpoint> remotes) noexcept;
   /// Ensures that these peers are connected. In a world that connects lazily, this connects the
-  /// peers that are not connected yet, and waits until both ends are ready. If a peer does not
+  /// peers that are not connected yet, and waits until both ends are connected. If a peer does not
   /// respond in time, the program can call this again. In other groups, this only reports the state
   /// of the peers.
   /// \errors for each peer: `timed_out` and `cancelled` for peers that did not respond;

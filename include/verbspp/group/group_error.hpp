@@ -33,8 +33,8 @@ class group_error {
   /// The number of the first peer that failed. Empty if no peer failed: either the operation failed
   /// before it reached a peer, or only the function that was passed to a scope has failed.
   [[nodiscard]] const std::optional<std::uint32_t>& peer() const noexcept { return peer_; }
-  /// The cause of the failure of the peer `peer()`; if no peer failed, the cause of the operation's
-  /// failure.
+  /// The cause of the failure of the peer `peer()`, or of an operation that failed before it
+  /// reached a peer. If only the function of a scope failed, `own()` has the cause instead.
   [[nodiscard]] const transport_error& cause() const noexcept { return cause_; }
   /// The number of peers that failed.
   [[nodiscard]] std::uint32_t failed() const noexcept { return failed_; }

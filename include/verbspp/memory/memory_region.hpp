@@ -98,7 +98,7 @@ class memory_registration {
   [[nodiscard]] result<void> change(const registration_change& changes) noexcept;
   [[nodiscard]] ibv_mr* native() const noexcept { return native_; }
   [[nodiscard]] const protection_domain& domain() const noexcept { return domain_; }
-  /// Empty if the registration was moved from or released.
+  /// Empty if the registration was moved from, released or deregistered.
   [[nodiscard]] const registered_range& range() const noexcept { return range_; }
 
  private:
@@ -456,7 +456,7 @@ template <access_flags Rights = access::local_read, class Memory>
 /// not depend on the address of the memory. `bytes()` returns the memory at its address in the
 /// program.
 /// \errors those of `register_memory`, and `invalid_input` if `start` and the memory's address
-/// differ modulo the page size, or the end would be beyond 2^64
+/// differ modulo the page size, or the end would be at or beyond 2^64
 template <access_flags Rights = access::local_read, class Memory>
   requires RegistrableRights<Rights> && RegistrableMemory<Memory> && WritableAsFarAs<Memory, Rights>
 [[nodiscard]] result<memory_region<Rights>> register_memory_at(const protection_domain& domain,

@@ -69,7 +69,8 @@ class memory_window_owner {
   [[nodiscard]] const protection_domain& domain() const noexcept { return domain_; }
 
  private:
-  // For a parent domain, the domain from which it was created, unless the window was adopted.
+  // For a parent domain, the domain from which it was created, unless C code has allocated the
+  // window in the parent domain.
   protection_domain domain_;
   ibv_mw* native_ = nullptr;
   ownership whose_ = ownership::taken;
@@ -131,8 +132,8 @@ class VERBSPP_CONSUMABLE memory_window {
   }
 
   /// Takes ownership of a window in this protection domain, or borrows it. A window that C code has
-  /// allocated in a parent domain keeps it alive, and can be bound to regions that were registered
-  /// in that parent domain by C code only.
+  /// allocated in a parent domain keeps that domain alive, and can be bound only to regions that C
+  /// code has registered in it.
   /// \errors `invalid_input` for null, or a window of a different type or protection domain
   [[nodiscard]] static result<memory_window> from_native(const class protection_domain& domain,
                                                          ibv_mw* native, ownership whose) noexcept {

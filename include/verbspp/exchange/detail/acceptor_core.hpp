@@ -27,15 +27,14 @@ class acceptor_core {
   virtual ~acceptor_core();
 
   /// Starts to accept clients at the listener.
-  /// \errors `invalid_input` if an option is out of range, or the listener is not open;
-  /// `resource_exhausted`
+  /// \errors as `accept_exchanges`
   [[nodiscard]] result<void> open(tcp_listener listener) noexcept;
   [[nodiscard]] result<void> advance() noexcept;
   [[nodiscard]] result<void> wait(const wait_limit& limit) noexcept;
-  /// True if there is a connected client.
+  /// True if a connected client waits to be taken.
   [[nodiscard]] bool has_done() const noexcept { return done_.first != none; }
-  /// Returns the place of a connected client, or nothing if there is no connected client. The
-  /// caller can then take the client's socket.
+  /// Takes the client that was connected first out of the queue of connected clients. Returns its
+  /// place, or nothing if the queue is empty. The caller then calls `take_socket` and `free_place`.
   [[nodiscard]] std::optional<std::uint32_t> next_done() noexcept;
   [[nodiscard]] tcp_socket take_socket(std::uint32_t place) noexcept;
   /// Makes the place available to other clients.

@@ -70,11 +70,11 @@ class exchange_core {
 
   /// Proceeds as far as possible without waiting.
   [[nodiscard]] result<exchange_step> advance() noexcept;
-  /// Sends the endpoint and the values to the peer.
+  /// Queues the endpoint and the values, which the next `advance` sends to the peer.
   void offer() noexcept;
   /// True if the exchange waits for this side's `offer`.
   [[nodiscard]] bool is_greeted() const noexcept { return awaited_ == awaited::decision; }
-  /// True if the peer has introduced itself and, if there is a secret, proven that it knows it.
+  /// True if the peer has introduced itself and, if there is a secret, has proven it.
   [[nodiscard]] bool has_greeted() const noexcept { return awaited_ > awaited::proof; }
   /// True if only the peer's last frame is missing.
   [[nodiscard]] bool awaits_last_frame() const noexcept { return awaited_ == awaited::done; }
@@ -84,7 +84,7 @@ class exchange_core {
   /// The endpoint that the peer has offered, available at the step `offered`.
   [[nodiscard]] const endpoint& remote() const noexcept { return remote_; }
   [[nodiscard]] std::span<const std::byte> theirs() const noexcept { return offered_values_; }
-  /// Returns the duplicate of the socket to which the channel will be tied. It is empty unless both
+  /// Duplicates the socket for the channel that will be tied to it. The result is empty unless both
   /// ends tie their channels.
   [[nodiscard]] result<tied_socket> socket_to_tie() const noexcept;
   /// Reports to the exchange that this side is connected to the offered endpoint and can receive.
@@ -148,10 +148,11 @@ class exchange_core {
   std::span<const field_description> theirs_;
   exchange_options options_;
   bool is_of_equals_;
-  bool is_tied_;  ///< this side ties its channel to the socket; after the hello, both sides do
+  /// True if this side ties its channel to the socket; after the peer's hello, if both sides do so.
+  bool is_tied_;
   std::array<std::byte, 16> party_;
   bool lets_choose_ = false;  ///< the peer chooses the connection
-  bool has_offer_ = false;    ///< the peer's offer arrived before this side sent its own
+  bool has_offer_ = false;    ///< the peer's offer has arrived
   wait_limit limit_;
   session_descriptor descriptor_{};
   std::array<std::byte, 32> nonce_{};
@@ -159,7 +160,7 @@ class exchange_core {
   endpoint remote_{};
   awaited awaited_ = awaited::hello;
   bool is_over_ = true;    ///< the peer knows the outcome, or cannot be notified
-  int broken_output_ = 0;  ///< the errno of the send that failed
+  int broken_output_ = 0;  ///< the errno of the send that failed; EIO if encryption failed
   std::optional<error> failure_{};
 
   // All buffers are in this one allocation. Its size depends only on the types of the values, and

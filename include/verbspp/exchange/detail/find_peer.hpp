@@ -21,8 +21,7 @@ class peer_search {
  public:
   /// Creates a search. The listener, and the text and bytes that the options refer to, must stay
   /// valid as long as the search exists.
-  /// \errors `invalid_input` if the host or port is not valid, or the listener is not open;
-  /// `resource_exhausted`
+  /// \errors as `meeting_session::start`
   [[nodiscard]] static result<owned<peer_search>> create(const tcp_listener& listener,
                                                          std::string_view host,
                                                          std::string_view port,

@@ -35,8 +35,8 @@ struct connecting_peers {
   [[nodiscard]] group_results take_results() noexcept { return {std::move(results), size}; }
 };
 
-/// Connects the members of a group at their first use. A world implements this, because it has the
-/// addresses of its members.
+/// Connects the members of a group at their first use. Worlds implement this (`first_contact`),
+/// because a world has the addresses of its members.
 ///
 /// Thread rule: as for the group.
 class member_connector {
@@ -48,13 +48,12 @@ class member_connector {
   /// True if this peer still has to be connected. False for numbers outside the world, and for
   /// numbers to which the program has assigned a channel of its own.
   [[nodiscard]] virtual bool is_due(const group& members, std::uint32_t peer) const noexcept = 0;
-  /// Begins to connect those of the listed peers that still have to be connected. This may read
-  /// their addresses, which takes until the limit at most.
+  /// Begins to connect those of the listed peers that still have to be connected: puts channels for
+  /// them into the group. This may read their addresses, which takes until the limit at most.
   /// \errors `resource_exhausted`
   [[nodiscard]] virtual result<connecting_peers> begin(group& members, const peer_list& peers,
                                                        const wait_limit& limit) noexcept = 0;
-  /// Continues to connect the peers, without waiting for them, and puts their channels into the
-  /// group.
+  /// Continues to connect the peers, without waiting for them. Calls `serve`.
   /// \returns true when `those` has the result for each of the listed peers
   [[nodiscard]] virtual bool advance(group& members, connecting_peers& those,
                                      const wait_limit& limit) noexcept = 0;

@@ -29,7 +29,7 @@ namespace verbspp::detail {
 ///
 /// The arguments are the address and length of an element. Empty ranges and address 0 are ignored.
 /// AddressSanitizer tracks aligned groups of 8 bytes. If the range ends within a group, the bytes
-/// in that group are watched only if the rest of the group is watched, too. Thread-safe.
+/// in that group are watched only if the byte after the range is inaccessible, too. Thread-safe.
 void device_takes(std::uint64_t address, std::uint64_t length) noexcept;
 
 /// Ends the effect of `device_takes`: the device no longer writes the bytes, so the program may use
@@ -60,7 +60,7 @@ void device_returns(std::uint64_t address, std::uint64_t length) noexcept;
 /// Thread-safe.
 void device_reads(std::uint64_t address, std::uint64_t length) noexcept;
 /// Ends the effect of one call to `device_reads`. These calls are counted, so the protection does
-/// not end before the last request that reads the pages.
+/// not end before the last request that reads the pages has ended.
 void device_has_read(std::uint64_t address, std::uint64_t length) noexcept;
 
 }  // namespace verbspp::detail
