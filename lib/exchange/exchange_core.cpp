@@ -17,7 +17,7 @@ namespace verbspp::detail {
 
 namespace {
 
-/// The maximum size of an encoded endpoint in any format version.
+/// The maximum size of an encoded endpoint, with room for later format versions.
 constexpr std::size_t largest_endpoint = 1024;
 constexpr std::size_t largest_frames_out = 6 * frame_header_size + largest_hello +
                                            frame_seal::proof_size + 3 * frame_seal::tag_size +

@@ -29,9 +29,9 @@ struct exchange_options {
   /// 32 random ones, the same at both ends. If the secret is empty, any program may connect. A peer
   /// that does not know the secret receives neither the endpoint nor the values. Both are
   /// encrypted, so an attacker that reads or relays the exchange learns no memory keys. RDMA
-  /// traffic itself is not encrypted, and only these keys protect it. To use a secret, the library
-  /// must have been built with libcrypto. docs/exchange.md lists the attackers that a secret keeps
-  /// out.
+  /// traffic itself is not encrypted: an attacker that reads it learns the data and the keys in it.
+  /// To use a secret, the library must have been built with libcrypto. docs/exchange.md lists the
+  /// attackers that a secret keeps out.
   std::span<const std::byte> secret{};
   /// The side that this end is on. With a secret, the two ends have to be on different sides, so
   /// that two connections to one program can't answer each other's challenges. Without a secret,

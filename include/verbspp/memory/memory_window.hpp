@@ -93,8 +93,8 @@ void print(std::ostream& out, const memory_window_owner& window, memory_window_t
 ///
 /// The region needs no remote rights for this, but the queue pair does. The bind changes the
 /// window's rkey, so handles that peers already have become invalid. `remote` may be sent to the
-/// peer by a request that is posted after the bind, or by any other means once the bind has
-/// completed.
+/// peer by a request that is posted to this queue pair after the bind, or by any other means once
+/// the bind has completed.
 ///
 /// A move-only owner, which keeps its protection domain alive. Destroying the window ends the
 /// access, regardless of the queue pair that bound it. The compiler checks that the rights of the

@@ -46,7 +46,7 @@ class member_connector {
   member_connector& operator=(const member_connector&) = delete;
 
   /// True if this peer still has to be connected. False for numbers outside the world, and for
-  /// numbers to which the program has assigned a channel of its own.
+  /// numbers to which the program assigned a channel of its own before either end began to connect.
   [[nodiscard]] virtual bool is_due(const group& members, std::uint32_t peer) const noexcept = 0;
   /// Begins to connect those of the listed peers that still have to be connected: puts channels for
   /// them into the group. This may read their addresses, which takes until the limit at most.
