@@ -214,10 +214,10 @@ class exchange_session {
   /// `not_connected` if the peer has closed the socket, aborted, or failed; `invalid_input` if the
   /// received bytes do not belong to an exchange; `busy` and `not_supported` if the peer refused
   /// with such an error; `resource_exhausted` if either end lacks resources, such as file
-  /// descriptors; as `queue_pair::handshake`. On failure, the reason is sent to the peer if it can
-  /// be reached, and later calls return the same error. The local object is destroyed with the
-  /// session, unless it is a channel that is connected in place, which is then broken, closed or
-  /// still prepared.
+  /// descriptors; as `channel::handshake` and `queue_pair::handshake`. On failure, the reason is
+  /// sent to the peer if it can be reached, and later calls return the same error. The local object
+  /// is destroyed with the session, unless it is a channel that is connected in place, which is
+  /// then broken, closed or still prepared.
   [[nodiscard]] result<bool> advance() noexcept {
     if (!core_) return empty();
     for (;;) {
@@ -369,8 +369,7 @@ template <class End>
                                 options);
 }
 /// Like `exchange` above, but connects a prepared channel in place. The channel may be new or
-/// renewed. If the exchange fails before the channel's handshake, the channel is still prepared; if
-/// it fails later, the channel is broken or closed.
+/// renewed. If the exchange fails, the channel is still prepared, or is broken or closed.
 /// \returns the peer's values
 template <class Theirs, class Mine>
 [[nodiscard]] result<Theirs> exchange(int file_descriptor, channel& renewed, const Mine& mine,

@@ -41,11 +41,11 @@ struct exchange_options {
   /// True to tie the channel to the socket, if the peer's end does so, too, and both ends connect
   /// channels. Each channel then has a duplicate of the socket, which is one more descriptor, and
   /// watches it for `hang_up`. When one end is closed or destroyed, or its process ends, the other
-  /// end breaks (`cancelled`), within 50 ms if it waits or is polled. The program may close its own
-  /// descriptor. When a process closes the last of its channels that are tied to a socket, the
-  /// socket is shut down for sending. Set this to false if the program sends over the socket after
-  /// it has closed the channel, or if it uses the socket to connect another channel instead of
-  /// renewing this one.
+  /// end breaks (`cancelled`), within 50 ms if it waits or its event loop polls it. The program may
+  /// close its own descriptor. When a process closes the last of its channels that are tied to a
+  /// socket, the socket is shut down for sending. Set this to false if the program sends over the
+  /// socket after it has closed the channel, or if it uses the socket to connect another channel
+  /// instead of renewing this one.
   bool ties_socket = true;
 };
 

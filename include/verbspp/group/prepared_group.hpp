@@ -30,8 +30,8 @@ struct group_options {
   std::uint32_t receives = 256;
 };
 
-/// A group before its handshake. It has an endpoint for each peer. It also accepts receive
-/// requests, so that these are posted before the peers' first messages arrive.
+/// A group before its handshake. It has an endpoint for each peer. Without a pool, it also accepts
+/// receive requests, so that these are posted before the peers' first messages arrive.
 ///
 /// A move-only owner. Thread rule: as for a group.
 class prepared_group {
@@ -48,8 +48,8 @@ class prepared_group {
                                                const receive_operation& operation) noexcept {
     return group_[peer].post_receive(operation);
   }
-  /// Opens an inbox, which keeps this peer's receive queue filled from the program's `pool`. The
-  /// group itself must not have a pool.
+  /// Opens an inbox for this peer's messages. If the group has a pool, `pool` must be the same one;
+  /// otherwise, the inbox keeps the peer's receive queue filled from `pool`.
   /// \errors those of `inbox::open`
   [[nodiscard]] result<inbox> open_inbox(std::uint32_t peer, const message_pool& pool,
                                          inbox_options options = {}) noexcept {
