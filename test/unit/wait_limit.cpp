@@ -151,7 +151,7 @@ TEST_CASE("the error of an expired limit distinguishes a timeout from a stop req
   CHECK(limit.failure("wait for peers") == error_kind::cancelled);
   CHECK(limit.failure("wait for peers") == std::errc::operation_canceled);
   CHECK(limit.failure("wait for peers", "start them, or allow more time").message() ==
-        "wait for peers: cancelled: a stop was requested");
+        "wait for peers: cancelled; a stop was requested");
   CHECK(wait_limit(steady_clock::now()).failure("wait") == error_kind::timed_out);
 }
 
