@@ -136,6 +136,7 @@ void acceptor_core::free_place(std::uint32_t place) noexcept {
 }
 
 void acceptor_core::stop() noexcept {
+  forget_socket(listener_);
   listener_.close();
   // If the program's function stops the acceptor that is calling it, `advance` completes the stop.
   if (is_preparing_) return;
@@ -326,7 +327,7 @@ void acceptor_core::serve_step(std::uint32_t place) noexcept {
 
 void acceptor_core::finish(std::uint32_t place) noexcept {
   client& done = clients_.get()[place];
-  ::epoll_ctl(events_.descriptor(), EPOLL_CTL_DEL, done.socket.descriptor(), nullptr);
+  forget_socket(done.socket);
   leave(under_way_list_, place);
   --under_way_;
   --shaking_hands_;
@@ -353,6 +354,7 @@ void acceptor_core::fail(std::uint32_t place, const error& why) noexcept {
   if (failed.state == client_state::speaking) leave(speaking_list_, place);
   if (failed.state == client_state::shaking_hands) --shaking_hands_;
   if (failed.state == client_state::waiting) remove(waiting_, place);
+  forget_socket(failed.socket);
   drop(place);
   free_place(place);
 }
@@ -374,6 +376,11 @@ void acceptor_core::watch_client(std::uint32_t place) noexcept {
   epoll_event event{.events = events, .data = {.u32 = place}};
   ::epoll_ctl(events_.descriptor(), EPOLL_CTL_MOD, watched.socket.descriptor(), &event);
   watched.watched = events;
+}
+
+/// Ends the events of a socket. Closing it would not end them if a child process has it, too.
+void acceptor_core::forget_socket(const tcp_socket& watched) noexcept {
+  ::epoll_ctl(events_.descriptor(), EPOLL_CTL_DEL, watched.descriptor(), nullptr);
 }
 
 void acceptor_core::watch_listener() noexcept {

@@ -9,10 +9,13 @@
 
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <csignal>
 #include <cstddef>
 #include <cstdlib>
 #include <functional>
@@ -275,6 +278,28 @@ TEST_CASE("silent clients are disconnected when the timeout expires") {
   CHECK(serving.clients->last_failure()->message().find("sent no hello") != std::string::npos);
   // The clients are on the server's host.
   CHECK(serving.clients->last_failed_client() == must(silent.front().peer_address()));
+}
+
+TEST_CASE("a refused client whose socket a child process has causes no more events") {
+  testbed bed;
+  server serving(bed);
+  acceptor& clients = *serving.clients;
+  tcp_socket stranger = serving.connect();
+  serve_until(clients, [&] { return clients.under_way() == 1; }, "the stranger");
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(300);
+    for (;;) ::pause();
+  }
+  REQUIRE(child > 0);
+  REQUIRE(::send(stranger.descriptor(), "GET / HTTP/1.1", 14, MSG_NOSIGNAL) == 14);
+  serve_until(clients, [&] { return clients.failed() == 1; }, "the refusal");
+  stranger.close();
+  must(clients.advance());
+  pollfd events{.fd = clients.file_descriptor(), .events = POLLIN, .revents = 0};
+  CHECK(::poll(&events, 1, 0) == 0);
+  ::kill(child, SIGKILL);
+  REQUIRE(::waitpid(child, nullptr, 0) == child);
 }
 
 TEST_CASE("clients beyond the limit on simultaneous handshakes wait until others have finished") {

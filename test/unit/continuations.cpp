@@ -243,3 +243,20 @@ TEST_CASE("a stop request wakes the thread that polls and makes a continuation e
   static_cast<void>(waiting.take_any());
   static_cast<void>(waiting.take_any());
 }
+
+TEST_CASE("a limit that is set after a wait with the default limit applies to the next wait") {
+  stoppable_sleep asleep = counted_wakes();
+  continuations waiting(asleep);
+  probe one;
+  waiting.add_send(one, 1, default_limit);
+  // The default limit begins at an alarm.
+  CHECK(waiting.take_expired(waiting.alarm(), default_limit) == nullptr);
+  REQUIRE(one.is_default());
+  one.cancel();
+  const auto end = clock_type::now() + std::chrono::hours(1);
+  one.set_limit(end);
+  waiting.add_send(one, 2, default_limit);
+  REQUIRE(one.has_limit());
+  CHECK(one.limit().deadline() == end);
+  one.cancel();
+}

@@ -86,6 +86,7 @@ class continuation : detail::list_links {
   void set_limit(const wait_limit& until) noexcept {
     assert(!is_waiting());
     limit_.emplace(wait_limit(until));  // a copy, since `until` may be the limit that this replaces
+    is_default_ = false;
   }
   void begin_default(wait_limit::time_point end) noexcept {
     limit_.emplace(end);
