@@ -136,7 +136,7 @@ void acceptor_core::free_place(std::uint32_t place) noexcept {
 }
 
 void acceptor_core::stop() noexcept {
-  forget_socket(listener_);
+  end_events(listener_.descriptor());
   listener_.close();
   // If the program's function stops the acceptor that is calling it, `advance` completes the stop.
   if (is_preparing_) return;
@@ -327,7 +327,7 @@ void acceptor_core::serve_step(std::uint32_t place) noexcept {
 
 void acceptor_core::finish(std::uint32_t place) noexcept {
   client& done = clients_.get()[place];
-  forget_socket(done.socket);
+  end_events(done.socket.descriptor());
   leave(under_way_list_, place);
   --under_way_;
   --shaking_hands_;
@@ -354,7 +354,7 @@ void acceptor_core::fail(std::uint32_t place, const error& why) noexcept {
   if (failed.state == client_state::speaking) leave(speaking_list_, place);
   if (failed.state == client_state::shaking_hands) --shaking_hands_;
   if (failed.state == client_state::waiting) remove(waiting_, place);
-  forget_socket(failed.socket);
+  end_events(failed.socket.descriptor());
   drop(place);
   free_place(place);
 }
@@ -379,8 +379,8 @@ void acceptor_core::watch_client(std::uint32_t place) noexcept {
 }
 
 /// Ends the events of a socket. Closing it would not end them if a child process has it, too.
-void acceptor_core::forget_socket(const tcp_socket& watched) noexcept {
-  ::epoll_ctl(events_.descriptor(), EPOLL_CTL_DEL, watched.descriptor(), nullptr);
+void acceptor_core::end_events(int socket) noexcept {
+  ::epoll_ctl(events_.descriptor(), EPOLL_CTL_DEL, socket, nullptr);
 }
 
 void acceptor_core::watch_listener() noexcept {

@@ -108,7 +108,7 @@ class acceptor_core {
   void note_failure(const error& why, const gid& address) noexcept;
   void watch_client(std::uint32_t place) noexcept;
   void watch_listener() noexcept;
-  void forget_socket(const tcp_socket& watched) noexcept;
+  void end_events(int socket) noexcept;
   void set_timer() noexcept;
   [[nodiscard]] bool may_accept() const noexcept;
 
