@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests that arbitrary data from any process that can open a socket does no harm to a process that
-// uses the device.
+// Connections to the device that are opened without the library. The data that arrives through them
+// crashes nothing, and affects other connections only if it is a packet in the name of one of them.
 #include "support/intruder.hpp"
 
 #include "support/descriptors.hpp"

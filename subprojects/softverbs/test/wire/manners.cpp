@@ -74,7 +74,7 @@ class closed_door {
   closed_door& operator=(const closed_door&) = delete;
   ~closed_door() { ::close(socket_); }
 
-  /// Returns the number of a queue pair that seems to belong to this process.
+  /// Returns a queue pair number that seems to belong to that other process.
   std::uint32_t qpn() const { return qpn_; }
   /// Connects until the backlog is full.
   void fill() const {
@@ -103,13 +103,13 @@ class closed_door {
 
 }  // namespace
 
-TEST_CASE("no resources are kept for peers that have exited") {
+TEST_CASE("no descriptors are kept for peers that have exited") {
   const auto serves = [](endpoint& end, const address& there) {
     REQUIRE(end.read(1, {end.piece(0, 100)}, there) == 0);
     CHECK(end.wait().status == IBV_WC_SUCCESS);
   };
-  // This peer stays connected, so that the count does not include the resources that the device
-  // allocates for its first peer.
+  // This peer stays connected, so that both counts include the descriptors that the device opens
+  // for its first peer.
   peer first("target");
   endpoint end_of_first;
   const address at_first = first.meet(end_of_first);
@@ -131,7 +131,7 @@ TEST_CASE("no resources are kept for peers that have exited") {
 
 // SOFTVERBS_CLIENTS sets the number of clients, and SOFTVERBS_DESCRIPTORS sets the limit on
 // descriptors. Values such as 4100 and 1024 are suitable.
-TEST_CASE("a server can serve more clients over time than its limit of descriptors") {
+TEST_CASE("a server can serve more clients over time than it has free descriptors") {
   const auto setting = [](const char* name, unsigned long otherwise) {
     const char* said = std::getenv(name);
     return said == nullptr ? otherwise : std::strtoul(said, nullptr, 10);
