@@ -267,7 +267,7 @@ transport_result<void> failures(const protection_domain& domain) {
   return answered;
 }
 
-/// Runs an exchange with a secret, allocates large buffers, and prints objects.
+/// Runs an exchange with a secret, allocates a large buffer, and prints objects.
 transport_result<void> others(const protection_domain& domain) {
   VERBSPP_TRY(listener, tcp_listener::open("0"));
   constexpr std::array<std::byte, 32> secret{};

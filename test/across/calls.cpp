@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
 /// One end of a connection with calls, usually between two machines: a service for one client, or
-/// the client, which makes all kinds of calls, some of which end at their limits. It has the
-/// options of `across`, of which `--rounds` is the number of rounds of calls.
+/// the client, which makes all kinds of calls, some of which end at their limits. It accepts the
+/// options of `across`, but ignores `--meets`, `--towards`, `--mtu`, `--uc` and `--connections`.
 
 #include "../rnr_naks.hpp"
 #include "options.hpp"
@@ -67,7 +67,7 @@ struct wake {
   using request = std::uint8_t;
   using answer = std::uint32_t;  ///< the number of calls of `fill_late` that were kept
 };
-/// Ends the service.
+/// Tells the service that the client will close its connection next.
 struct finish {
   static constexpr std::uint16_t number = 6;
   static constexpr const char* name = "finish";
@@ -89,7 +89,7 @@ result<prepared_channel> build(const Builder& start, const options& given) {
       .build();
 }
 
-/// The handlers, on the one thread that serves.
+/// The work of the handlers, all of which run on one thread.
 class handling {
  public:
   explicit handling(const options& given) : limit_(given.limit) {}
@@ -192,7 +192,7 @@ class client {
     return client(given.limit, std::move(domain), std::move(calls));
   }
 
-  /// Makes one call of each kind, and several of 0 bytes to `largest` bytes.
+  /// Makes calls of `echo`, and calls that lend 0, 100 and `largest` bytes.
   result<void> play(std::uint32_t round, std::size_t largest) {
     VERBSPP_TRYV(echo_several(round));
     for (const std::size_t size : {std::size_t{0}, std::size_t{100}, largest}) {

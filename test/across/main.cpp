@@ -119,7 +119,7 @@ class player {
   }
 
   /// Connects to the other end. Retries until the time limit, because the other end may still be
-  /// starting, or may not yet be listening again after a lost connection.
+  /// starting.
   [[nodiscard]] result<tcp_socket> reach_out() const {
     const wait_limit limit(given_.limit);
     for (;;) {

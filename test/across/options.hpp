@@ -43,8 +43,7 @@ inline constexpr const char* help =
 struct options {
   std::string host{};
   bool meets = false;
-  // steady: this port is only the default for manual use; tests pass a port and run in their own
-  // guests
+  // steady: this port is only the default for manual use; tests pass a port
   std::string port = "4711";
   std::string device = "rxe0";
   std::optional<gid> towards{};

@@ -19,8 +19,8 @@ using namespace verbspp::test;
 
 namespace {
 
-// An `asio_source` waits only until a descriptor is readable. It does not accept an exchange, which
-// may also have to wait until its socket is writable.
+// An `asio_source` never waits until a descriptor is writable. It does not accept an exchange,
+// which may have to wait until its socket is writable.
 template <class Source>
 concept AsioWaitsFor = requires(net::any_io_executor executor, Source& source) {
   asio_source<Source>(executor, source);
@@ -49,7 +49,7 @@ awaitable<void> echo(asio_channel& link, inbox& requests) {
 }
 
 struct counts {
-  int allocated = 0;  ///< the number of allocations
+  int allocated = 0;  ///< all allocations so far
   int in_use = 0;
 };
 /// An allocator that counts its allocations.

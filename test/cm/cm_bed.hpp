@@ -16,7 +16,7 @@
 
 namespace verbspp::test {
 
-/// The time limit for waits that are expected to time out.
+/// A short time limit, mostly for waits that are expected to time out.
 inline constexpr std::chrono::milliseconds short_limit{300};
 
 /// Skips the test case if there is no connection manager.

@@ -103,7 +103,7 @@ TEST_CASE("an address handle for a datagram service needs a protection domain") 
   CHECK(failure_of(peer.address(domain)) == error_kind::invalid_input);
 }
 
-TEST_CASE("a datagram service has the connection manager's queue key") {
+TEST_CASE("a datagram service must have the connection manager's queue key") {
   service there;
   const testbed& device = there.bed.device;
   const connected_datagram other = serving(device, device.left_queue, test_key);

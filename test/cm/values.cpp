@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Values of the connection manager that need no device: addresses, private data, and the texts of
-/// events, states and rejection reasons.
+/// Parts of the connection manager that need no device: addresses, private data, the texts of
+/// events, states and rejection reasons, and the error if the kernel has no connection manager.
 
 #include "../catch.hpp"
 #include <verbspp/cm.hpp>

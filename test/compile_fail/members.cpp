@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Members of operations that are misspelt, missing, out of order, or in the wrong pair of braces.
+// Members of operations that are misspelt, missing, out of order, of the wrong type, or in the
+// wrong pair of braces.
 // within: 15
 
 #include <verbspp/qp/queue_pair.hpp>

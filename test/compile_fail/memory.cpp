@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Memory that cannot be registered, and objects that are not plain bytes.
+// Memory that cannot be registered or filled, and objects that are not plain bytes.
 
 #include <verbspp/memory/memory_region.hpp>
 #include <verbspp/memory/registered_buffer.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Owners that are copied, and owned memory that is not moved.
+// Owners that are copied, owned memory that is not moved, and borrowed memory in place of owned
+// memory.
 
 #include <verbspp/channel.hpp>
 #include <verbspp/memory/buffer_part.hpp>

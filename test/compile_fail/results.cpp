@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Results that are ignored, or used as if they were their values.
+// Results that are ignored, used as if they were their values, or declared for a reference.
 
 #include <verbspp/base/result.hpp>
 #include <verbspp/channel.hpp>

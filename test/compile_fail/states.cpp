@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Operations that are not available in the state of a queue pair.
+// Operations that the state of a queue pair, its shared receive queue, or a missing std::move
+// forbids.
 
 #include <verbspp/qp/builder.hpp>
 #include <verbspp/qp/queue_pair.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Views into owners whose lifetime ends with the expression.
+// Temporaries in place of objects that must live longer than the expression.
 
 #include <verbspp/base/result.hpp>
 #include <verbspp/channel.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Operations that a transport does not support.
+// Operations and parameters that do not fit the transport.
 
 #include <verbspp/qp/builder.hpp>
 #include <verbspp/qp/queue_pair.hpp>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Numbers that are out of range, and values of other types in place of numbers. For some types, the
-// message of the oldest supported clang does not contain the name of the type.
+// Numbers that are out of range or known only at run time, and values of other types in place of
+// numbers. For some types, the message of the oldest supported clang does not contain the name of
+// the type.
 
 #include <verbspp/device/path.hpp>
 #include <verbspp/device/port.hpp>
