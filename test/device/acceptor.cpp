@@ -138,8 +138,8 @@ TEST_CASE("an acceptor connects 240 clients that connect at the same time") {
   CHECK(serving.clients->failed() == 0);
   CHECK(serving.clients->under_way() == 0);
   auto clients = all_clients.get();
-  // Each channel that the server accepted must be connected to the client from which it received
-  // this number.
+  // Each channel that the server accepted must be connected to the client whose number came with
+  // it.
   buffer<> sent(bed.domain, pattern(8, 1));
   buffer<> received(bed.domain, 8);
   for (auto& each : met) {

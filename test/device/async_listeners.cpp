@@ -195,8 +195,8 @@ TEST_CASE_METHOD(one_listener,
   std::vector<async_event_type> kept;
   while (const auto event = must(bed.context.poll_async_event())) kept.push_back(event->type());
   REQUIRE(kept.size() == detail::kept_async_events);
-  // The change of the subnet manager is missing: it was dropped because it was the oldest event
-  // with the lowest severity.
+  // The change of the subnet manager and the first event that the port is up were dropped, because
+  // they were the oldest events of the lowest severity.
   CHECK(kept[0] == async_event_type::port_error);
   CHECK(kept[1] == async_event_type::lid_change);
   CHECK(kept[2] == async_event_type::port_active);

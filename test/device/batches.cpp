@@ -267,7 +267,7 @@ TEST_CASE("posting during an extended batch of the same queue pair fails an asse
                }));
              }),
              Catch::Contains("was posted to the queue pair from the function"));
-  // After the batch, posting works again.
+  // Posting after a batch is allowed.
   buffer<> target(bed.domain, 8);
   const auto remote = target.remote();
   must(pair.left.post_batch<1>(

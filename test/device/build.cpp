@@ -378,7 +378,7 @@ TEST_CASE("a builder creates several queue pairs with different numbers and PSNs
   CHECK(psns.size() > 4);
 }
 
-TEST_CASE("a queue pair prints its number and state") {
+TEST_CASE("a queue pair prints its device and its state") {
   const testbed bed;
   prepared pair = must(bed.left().build());
   std::ostringstream before;

@@ -201,7 +201,7 @@ TEST_CASE("coroutines may be destroyed at any moment of a call") {
 TEST_CASE("an event loop serves calls") {
   const testbed bed;
   running_service serving(bed, 0, {.clients = 4, .waiting = wait_mode::sleep()});
-  // The caller connects on a thread of its own, since it waits for the service.
+  // The caller starts on a thread of its own, because `start` waits for the service.
   auto [calls, link] = serving.prepare({}, wait_mode::sleep());
   std::string failed;
   std::atomic<bool> is_done{false};

@@ -26,7 +26,8 @@ namespace {
 /// A service whose handlers throw exceptions. One thread serves, until `stop_serving`.
 class throwing_service : public service_threads {
  public:
-  /// The requests of `kept_method` after which its handler throws. It stores all other calls.
+  /// The requests of `kept_method` for which its handler throws: it has neither answered nor stored
+  /// the call, has answered it, or has stored it. Other calls are only stored.
   static constexpr std::int32_t drop = 1, answer = 2, store = 3;
 
   explicit throwing_service(const testbed& bed) : service_threads(bed) {
@@ -180,8 +181,8 @@ TEST_CASE("a handler that throws refuses its call, and harms no other call") {
 
 TEST_CASE("answers for which the send queue has no room are sent later") {
   const testbed bed;
-  // The default length of the send queues of a hub's channels, which is also the maximum number of
-  // calls in flight.
+  // The default length of the send queues of a hub's channels. In this test, it is also the maximum
+  // number of calls in flight.
   constexpr std::uint32_t room = 16;
   running_service serving(bed, 1, {.clients = 2, .in_flight = room, .waiting = wait_mode::sleep()});
   deaf_client client(bed, serving);

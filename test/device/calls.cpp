@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls: blocking calls and calls in flight, answers in any order, limits, and endings.
+// Calls: blocking calls and calls in flight, answers in any order, limits, endings, and statistics.
 
 #include "calls.hpp"
 
@@ -19,7 +19,7 @@ using namespace verbspp;
 using namespace verbspp::test;
 using namespace std::chrono_literals;
 
-/// A request whose codec may return a size that it has no space for.
+/// A value whose codec may return a size larger than the space for it.
 struct boastful {
   bool boasts = false;
 };

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// A short run of the soak test. The program channel_soak runs it for longer, and on any
-/// device.
+/// Short runs of the soak test. The program channel_soak runs it for longer.
 #include "../soak/soak.hpp"
 #include "device.hpp"
 

@@ -38,8 +38,8 @@ namespace {
   return std::chrono::seconds(used.tv_sec) + std::chrono::nanoseconds(used.tv_nsec);
 }
 
-/// During its lifetime, calls a function just before the next time that a notification is requested
-/// from a completion queue.
+/// Calls a function once during its lifetime: before the first request for a notification from a
+/// completion queue of the device.
 class before_notification {
  public:
   before_notification(ibv_context* device, std::function<void()> call)
@@ -438,7 +438,7 @@ TEST_CASE("a wait ends at once while a result is unread") {
     static_cast<void>(ends.left.wait(short_limit));
     CHECK(must(ends.left.wait(short_limit)) == wait_end::limit);
 
-    // Although this write has no handle, a wait reports its completion, and does so exactly once.
+    // Although this write has no handle, a wait reports its completion.
     must(ends.left.post_write(must(pool.take()), {.remote = to.remote()}));
     until([&] {
       ends.left.poll();

@@ -58,7 +58,7 @@ struct two_channels {
 
 using shared_bytes = shared_buffer<all_rights | access::remote_atomic>;
 
-/// Returns shared memory that is filled with the pattern of this seed, or with zeros.
+/// Returns shared memory that is filled with the pattern of this seed, or with zeros if it is 0.
 [[nodiscard]] inline shared_bytes share_bytes(const testbed& bed, std::size_t size,
                                               unsigned seed = 0) {
   auto made =
@@ -77,7 +77,7 @@ template <class Memory>
 inline constexpr std::array all_modes{wait_mode::spin(), wait_mode::sleep(),
                                       wait_mode::spin_then_sleep(std::chrono::microseconds(20))};
 
-/// The time limit for waits that are expected to time out.
+/// A short time limit, mostly for waits that are expected to time out.
 inline constexpr std::chrono::milliseconds short_limit{50};
 /// The longest time that a call may need to return after its limit has expired. The library
 /// promises 100 ms on an idle machine; a test has to allow for other load.

@@ -14,7 +14,7 @@ using namespace verbspp::test;
 
 namespace {
 
-/// Checks the addresses in a received datagram that was sent from this port to this port.
+/// Checks the addresses in a received datagram that the port has sent to itself.
 void check_addresses(const testbed& bed, const received_datagram& datagram, const endpoint& from,
                      const endpoint& to) {
   CHECK(datagram.source() == from.number);
@@ -281,8 +281,7 @@ TEST_CASE_METHOD(two_datagram_ends,
 }
 
 TEST_CASE_METHOD(two_datagram_ends, "UD: a datagram longer than the MTU does not arrive") {
-  // This address handle was created without the peer's endpoint, so it does not contain the peer's
-  // MTU.
+  // This address handle was created from a path, which does not contain the peer's MTU.
   const address_handle way = must(
       address_handle::create(bed.domain, bed.port.number(), must(left.path_to(right.endpoint()))));
   const std::size_t size = bed.port.active_mtu().bytes() + 1;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Active UD queue pairs, and helpers that send and receive datagrams.
+/// Active UD queue pairs, helpers that send and receive datagrams, and multicast groups.
 #pragma once
 
 #include "transports.hpp"

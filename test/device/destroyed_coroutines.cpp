@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Coroutines that are destroyed, or destroy their channel, while they await requests.
+// Coroutines that are destroyed while they await requests, and one that destroys its channel.
 
 #include "coroutines.hpp"
 

@@ -29,7 +29,8 @@ using clock = std::chrono::steady_clock;
 /// The usual limit of a wait for an event that must occur. It is long because an emulated machine
 /// is slow.
 inline constexpr std::chrono::seconds patience{20};
-/// The time for which a test watches for an event that must not occur.
+/// The time for which a test watches for an event that must not occur, or lets another thread begin
+/// a wait.
 inline constexpr std::chrono::milliseconds moment{20};
 
 /// Returns the value of VERBSPP_TEST_DEVICE, or soft0 if it is not set.
