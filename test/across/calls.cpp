@@ -53,7 +53,8 @@ struct fill {
   using request = std::uint8_t;
   using answer = void;
 };
-/// As `fill`, but answered only by the next `wake`, when the caller has given up.
+/// As `fill`, but the service writes and answers only during the next `wake`, when the caller has
+/// given up.
 struct fill_late {
   static constexpr std::uint16_t number = 4;
   static constexpr const char* name = "fill_late";

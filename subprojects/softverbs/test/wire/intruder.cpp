@@ -63,7 +63,7 @@ TEST_CASE("unexpected file descriptors in messages are closed") {
     const auto answer = from.hear();
     REQUIRE(answer);
     for (const int each : answer->descriptors) ::close(each);
-    // Only the first message may carry descriptors.
+    // A second handshake closes the connection, and its descriptors are discarded.
     from.send_with(&greeting, sizeof(greeting), std::vector<int>(60, good));
     CHECK_FALSE(from.hear());
     ::close(good);
