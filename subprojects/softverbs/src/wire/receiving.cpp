@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
 /// Receives packets over the connections that processes have opened to this one.
+#include "device/environment.hpp"
 #include "wire/ends.hpp"
 #include "wire/network_header.hpp"
 #include "wire/wire.hpp"
@@ -133,7 +134,8 @@ void wire::answer(inlet& from, int descriptor) noexcept {
   notice answer{};
   answer.what = notice::kind::answer;
   auto end = std::make_shared<remote_process>();
-  if (is_of_same_user(from.socket) && end->pair.map(descriptor, pair_memory::bytes, true) == 0) {
+  if (configured().shares_memory && is_of_same_user(from.socket) &&
+      end->pair.map(descriptor, pair_memory::bytes, true) == 0) {
     end->process = process_behind(from.socket);
     from.end = std::move(end);
     answer.accepted = 1;

@@ -177,6 +177,22 @@ TEST_CASE("a stopped peer's memory can be read and written") {
   other.finish();
 }
 
+TEST_CASE("a peer that was told not to share memory is reached only by packets") {
+  if (!shares_memory()) return;
+  peer other("target", "SOFTVERBS_SHARED_MEMORY=no");
+  endpoint end(patient());
+  const address there = other.meet(end);
+  int direct = 0;
+  for (std::uint64_t id = 0; id < 300; ++id) {
+    const std::uint32_t before = next_psn_of(end);
+    REQUIRE(end.write(id, {end.piece(0, 8)}, there) == 0);
+    CHECK(end.wait().status == IBV_WC_SUCCESS);
+    if (next_psn_of(end) == before) ++direct;
+  }
+  CHECK(direct == 0);
+  other.finish();
+}
+
 TEST_CASE("a peer that dies between one-sided requests is detected and nothing else is written") {
   for (const std::uint64_t last : {1, 2, 4, 20, 100}) {
     peer other("target");
