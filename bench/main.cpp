@@ -166,7 +166,7 @@ void count(const std::vector<loop>& loops, std::uint64_t operations) {
   }
 }
 
-/// The costs of a loop, other than instructions.
+/// The costs of a loop, other than instructions and time.
 struct costs {
   std::uint64_t allocations = 0;
   std::uint64_t doorbells = 0;

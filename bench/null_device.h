@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counts of the calls to null_device.c that take time on real devices, and functions that deliver
-// messages to its receives.
+// Counts of the work that takes time on real devices, and functions by which a loop takes the role
+// of the peer.
 #pragma once
 
 #include <infiniband/verbs.h>

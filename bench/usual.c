@@ -99,7 +99,6 @@ int c_write_within(struct c_link* link, const struct ibv_mr* from, const struct 
   return wait_for(link, link->posted, IBV_WC_RDMA_WRITE, UINT64_C(5000000000));
 }
 
-// A request is identified by the number of requests posted so far, including itself.
 int c_post_and_wait(struct c_link* link, const struct ibv_mr* from, const struct c_remote* to,
                     const struct piece* piece) {
   const int failure = post_write(link, from, to, piece, IBV_SEND_SIGNALED);
@@ -107,6 +106,8 @@ int c_post_and_wait(struct c_link* link, const struct ibv_mr* from, const struct
   return wait_for(link, link->posted, IBV_WC_RDMA_WRITE, link->limit);
 }
 
+// Stores in `requests`, for each request, the number of requests posted up to it and including it:
+// the `end` of the wait for it.
 int c_write_all(struct c_link* link, const struct ibv_mr* from, const struct c_remote* to,
                 const struct piece* pieces, size_t count, uint64_t* requests) {
   for (size_t i = 0; i < count; ++i) {

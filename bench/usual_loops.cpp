@@ -34,7 +34,7 @@ constexpr std::uint64_t limit_of_c = 30'000'000'000;
 /// The client that sends all messages in the loops where only one client is busy.
 constexpr std::size_t busy_client = 17;
 
-/// Parts of different lengths, from 1 to `message_size` bytes, at different offsets.
+/// Parts of different lengths, at most `message_size` bytes, at different offsets.
 std::array<piece, batch> pieces_to_write() {
   std::array<piece, batch> pieces{};
   for (std::size_t i = 0; i < pieces.size(); ++i)
@@ -109,8 +109,8 @@ struct frame {
   }
 };
 
-/// The objects of both versions. Must not be moved, since the loops and the C code keep pointers to
-/// it.
+/// The objects of both versions. Must not be moved, since the coroutine keeps references to its
+/// members.
 struct program {
   std::array<piece, batch> pieces = pieces_to_write();
   std::array<std::byte, place_size> text{};
@@ -547,8 +547,8 @@ static bool loop_verbspp_usual_all_busy(program& p, std::uint64_t operations) {
   });
 }
 
-/// The C version of a call, for both ends: a message is sent from a place of a pool, and another
-/// one is received.
+/// The C loop with which both ends of a call are compared: a message is sent from a place of a
+/// pool, and another one is received.
 static bool loop_raw_usual_call(program& p, std::uint64_t operations) {
   c_side& c = *p.c;
   return each_message(c.messages.qp, operations, [&] {

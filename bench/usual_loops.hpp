@@ -6,6 +6,6 @@
 
 #include <vector>
 
-/// Returns the loops over the functions of usual.h, in C and in verbspp. The loops own the objects
-/// that they use.
+/// Returns the loops over the functions of usual.h and usual.hpp. The loops own the objects that
+/// they use.
 verbspp::result<std::vector<loop>> usual_loops();

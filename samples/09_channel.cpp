@@ -60,7 +60,7 @@ result<channel> connect(int socket, prepared_channel prepared) {
 
 transport_result<void> write_blocks(channel& peer, const block_buffer& source,
                                     const target_memory& target) {
-  // Blocking: each call posts a request and waits for it. The first one that fails is the result.
+  // Blocking: each call posts a request and waits for it. The first error is returned.
   for (std::size_t at = 0; at < blocks / 2 * block; at += block) {
     VERBSPP_TRY(from, source.gather(at, block));
     VERBSPP_TRY(to, target.slice(at, block));

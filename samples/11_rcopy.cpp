@@ -314,7 +314,7 @@ transport_result<void> run(const options& given) {
   VERBSPP_TRY(context, common::open(given.device));
   VERBSPP_TRY(domain, protection_domain::allocate(context));
   const auto depth = work_request_count::assume(given.in_flight.value());
-  // Waits may be long if the disk or the client is slow, so waiting threads sleep.
+  // Waits may be long if the other end is slow, so waiting threads sleep.
   VERBSPP_TRY(prepared, domain.build_channel()
                             .waiting(wait_mode::spin_then_sleep(std::chrono::microseconds(20)))
                             .max_send_work_requests(depth)

@@ -137,8 +137,7 @@ result<void> ask(const protection_domain& domain, const message_pool& pool, cons
     VERBSPP_TRY(request, pool.take());
     VERBSPP_TRYV(request.assign(std::as_bytes(std::span(text))));
     VERBSPP_TRYV(link.post_send(std::move(request)));
-    // The channel is destroyed while the answer is in flight. The server sees a client that has
-    // died.
+    // Destroys the channel without waiting for the answer. The server sees a client that has died.
     if (how == manner::is_killed && i == 100) return success();
     if (how == manner::is_slow && i % 50 == 0) std::this_thread::sleep_for(20ms);
     VERBSPP_TRY(answer, answers.wait(patience));

@@ -7,10 +7,10 @@
 /// read. The bytes of one RDMA read are fetched in no guaranteed order: a device may fetch the end
 /// of a row before its beginning, and so return a "version after" that is older than the "version
 /// before". A version in every cache line would help only if each line were fetched atomically.
-/// Processors and PCIe devices do that, but the verbs don't guarantee it, and software devices
-/// don't do it. So this table has a checksum in place of the "version after". It covers the
+/// Processors and PCIe devices usually do that, but the verbs don't guarantee it, and software
+/// devices don't do it. So this table has a checksum in place of the "version after". It covers the
 /// "version before" and the content, so a row that is torn in any way fails the check, except with
-/// a probability of 2^-64.
+/// a probability of about 2^-64.
 ///
 ///     13_seqlock_table [DEVICE [MICROSECONDS]]
 ///
@@ -41,8 +41,8 @@ using namespace verbspp;
 
 constexpr std::size_t clients = 3, rows = 4, words = 510;
 constexpr int turns = 2000, turns_per_change = 4;
-/// The maximum time for which a row may be in the middle of a change. It is long because the
-/// operating system may not schedule the writer for a while.
+/// The time after which a client gives up if each of its reads was in the middle of a change. It is
+/// long because the operating system may not schedule the writer for a while.
 constexpr auto longest_change = std::chrono::seconds(10);
 constexpr std::uint32_t longest_pause = 1000;
 constexpr access_flags shown = access::local_write | access::remote_read;
@@ -117,7 +117,7 @@ class client {
   [[nodiscard]] std::uint64_t retries() const noexcept { return retries_; }
 
  private:
-  /// Reads until the row is consistent, but not longer than `longest_change`.
+  /// Reads until the row is consistent. Begins no further read after `longest_change`.
   transport_result<row> read(std::uint64_t which) {
     VERBSPP_TRY(remote, table_.element(which));
     VERBSPP_TRY(into, seen_.scatter());

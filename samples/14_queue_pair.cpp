@@ -37,7 +37,7 @@ transport_result<void> say_hello(std::string_view device_name) {
   VERBSPP_TRY(outgoing, register_memory(domain, outbox));
   VERBSPP_TRY(incoming, register_memory<access::local_write>(domain, inbox));
 
-  // If you omit a line of the builder, the compiler names the missing parameter.
+  // If you omit one of these parameters, the compiler names it.
   const auto builder =
       build_queue_pair<transport::rc>().protection_domain(domain).completion_queue(queue).access(
           access::local_write);

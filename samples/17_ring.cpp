@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
 /// A ring of ranks, started like an MPI program, but without MPI. A token goes around; then each
-/// rank measures its connection to each other rank, and rank 0 prints the results as matrices and,
-/// on request, draws them as a picture.
+/// rank measures its connection to each rank, itself included, and rank 0 prints the results as
+/// matrices and, on request, draws them as a picture.
 ///
 ///     mpirun -n 4 17_ring [DEVICE [PICTURE.svg]]
 ///
@@ -36,7 +36,7 @@ constexpr std::size_t block = 65536;
 constexpr access_flags rights = access::local_write | access::remote_write;
 
 struct way {
-  double latency_us = 0;  ///< the duration of one write, until it is acknowledged
+  double latency_us = 0;  ///< the mean duration of a write, until it is acknowledged
   double gbit_per_s = 0;  ///< the bandwidth, with many writes in flight
 };
 
@@ -204,7 +204,7 @@ group_result<void> run(any_bootstrap launched, const std::string& device,
   VERBSPP_TRY(mine, into.remote());
   VERBSPP_TRY(memory, all.exchange(mine, patience));
 
-  // Only one pair measures at a time, while the other ranks wait for the broadcast of its result.
+  // Only one rank measures at a time, while the others wait for the broadcast of its result.
   std::vector<way> ways;
   for (std::uint32_t i = 0; i < all.size(); ++i)
     for (std::uint32_t j = 0; j < all.size(); ++j) {

@@ -39,8 +39,8 @@ using cells_of_peer = cells::handle_for_peers;
 
 /// The layout of a rank's memory; offsets count doubles. It begins with two fields, the one before
 /// a step and the one after it, which swap roles at each step. They are followed by contiguous
-/// copies of the left and right edge columns, because an RDMA write needs contiguous memory: the
-/// received columns of two steps, and the columns to send.
+/// copies of the left and right edge columns, because an RDMA write fills contiguous memory, and
+/// gathers only a few pieces: the received columns of two steps, and the columns to send.
 class layout {
  public:
   explicit layout(const heat::part& of) : of_(of), field_(heat::field::size(of)) {}
@@ -133,7 +133,7 @@ class halo {
     if (!found.peer()) return found;
     const bool is_neighbour =
         std::ranges::find(neighbours_, *found.peer(), &neighbour::rank) != neighbours_.end();
-    // A neighbour sends its notification before it exits, so a notification from it has already
+    // A neighbour sends its notification before it exits, so if it has sent one, that has already
     // arrived. A notification from any other rank is passed on by ranks in between, which takes
     // longer.
     const wait_limit patience(is_neighbour ? 0s : limit_);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
 /// A server lends memory to its clients, and revokes the lease of a slow client. After `revoke` has
-/// returned, no write of that client reaches the memory; the other clients continue.
+/// succeeded, no write of that client reaches the memory; the other clients continue.
 ///
 /// An acceptor connects the clients. Each of them has its own memory window, whose key is useless
 /// to the others. The clients are threads of this program, which connect by TCP.

@@ -18,7 +18,7 @@ extern const form calls_by_tcp;
 extern const form calls_of_few;
 extern const form calls_of_many;
 
-// Measures the round trip time of `echo_bytes`, by coroutines of Asio.
+// Measures the round trip time of `echo_bytes` bytes, by coroutines of Asio.
 extern const form echo_by_tcp;
 
 // Each measures the time in which 1 MiB is transferred.

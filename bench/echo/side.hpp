@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The helpers of all measurements. Each measurement has an answering process and usually one that
-/// measures, each of which is connected to it by a socket.
+/// The helpers of all measurements. Each measurement has an answering process, and one or several
+/// processes that measure. Each of these is connected to the answering process by a socket.
 #pragma once
 
 #include <verbspp/verbspp.hpp>

@@ -33,7 +33,7 @@ struct settings {
   std::uint32_t steps = 500;
   std::uint32_t steps_per_residual = 100;
   bool is_checked = true;          ///< compare with the serial solution, which every rank computes
-  std::chrono::seconds limit{30};  ///< for each wait
+  std::chrono::seconds limit{30};  ///< for the waits of 18_halo.cpp
 };
 
 /// Reads the settings from the command line. \returns nothing if an argument is not valid
@@ -143,8 +143,8 @@ class field {
   [[nodiscard]] std::size_t rows() const { return of_->rows; }
   [[nodiscard]] std::size_t columns() const { return of_->columns; }
 
-  /// Sets the fixed edge of the plate: warm above, warmest in the middle, and cold on the other
-  /// sides. The points of the interior are initially cold.
+  /// Sets the fixed edge above the plate: warm, and warmest in the middle. The other edges, and
+  /// initially the interior, are cold, because the memory is filled with zeros.
   void set_edges(std::size_t columns_of_plate) const {
     if (of_->first_row != 0) return;
     for (std::size_t column = 1; column <= columns(); ++column)

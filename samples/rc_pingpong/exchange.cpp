@@ -18,7 +18,8 @@ using verbspp::success;
 
 namespace {
 
-// The maximum time for an exchange. A device may take some time to resolve the path to the peer.
+// The limit of each wait for the peer during the exchange. The peer's device may take some time to
+// resolve the path.
 constexpr std::chrono::seconds exchange_limit{5};
 
 constexpr std::byte ready{'R'};
@@ -61,8 +62,8 @@ struct byte_traits {
   static constexpr const char* name = "byte of the GID";
 };
 
-/// Decodes the peer's endpoint. The text does not contain the link layer, the GID type, the MTU and
-/// the read depths. For the first three, this end's values are assumed, and for the read depths, 1.
+/// Decodes the peer's endpoint. The text contains only the LID, the queue pair number, the PSN and
+/// the GID. Read depths of 1 are assumed; all other values are assumed to be those of this end.
 result<endpoint> from_ibv_text(const ibv_text& text, const endpoint& local) {
   const std::string_view digits(text.data(), ibv_example.size());
   for (std::size_t i = 0; i < text.size(); ++i)

@@ -39,7 +39,7 @@ class file {
   /// The checksum of the first `size` bytes.
   [[nodiscard]] verbspp::result<checksum> sum(std::uint64_t size) const;
   [[nodiscard]] verbspp::result<void> truncate(std::uint64_t size) const;
-  /// Writes the data to the disk. When it returns, the data would survive a power failure.
+  /// Writes the data to the disk, so that it survives a power failure.
   [[nodiscard]] verbspp::result<void> sync() const;
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Step 4 of docs/guide/tutorial.md: a client reads a table of the server by RDMA.
+/// Step 4 of docs/guide/tutorial.md: a client reads a row of the server's table by RDMA.
 ///
 ///     4_read --port 4711              the server
 ///     4_read --port 4711 localhost    the client
@@ -44,8 +44,8 @@ transport_result<void> serve(const protection_domain& domain, std::string_view p
   VERBSPP_TRY(socket, listener.accept(patience));
   VERBSPP_TRY(prepared, domain.build_channel().build());
   VERBSPP_TRY(met, exchange(socket.descriptor(), std::move(prepared), rows, patience, protocol));
-  // The client reads the table. This process does not notice that; it waits until the client has
-  // closed its channel.
+  // The client reads a row. This process does not notice that; it waits until the client has closed
+  // its channel.
   VERBSPP_TRYV(met.channel.wait(patience));
   return success();
 }

@@ -89,7 +89,7 @@ result<void> serve(const protection_domain& domain, std::string_view port) {
   return success();
 }
 
-/// Runs one client, which has objects of its own as if it were a separate process.
+/// Runs one client, which has its own socket, pool and channel.
 transport_result<void> ask(const protection_domain& domain, std::string_view host,
                            std::string_view port, std::uint32_t number) {
   VERBSPP_TRY(socket, tcp_socket::connect(host, port, patience));

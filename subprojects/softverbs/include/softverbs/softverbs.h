@@ -75,8 +75,9 @@
 ///   decisions.
 /// - `must-strike`: see below.
 ///
-/// When a process exits, it prints on stderr the faults that are set and have never struck. With
-/// `must-strike`, the process then exits with code 86 if the code would have been 0.
+/// When a process that has set faults exits, it prints on stderr those that are still set and have
+/// never struck. With `must-strike`, the process then exits with code 86 if the code would have
+/// been 0.
 ///
 /// Names may be written with `-` or `_`, except for names of verbs. Numbers may be hexadecimal,
 /// with 0x. For example:

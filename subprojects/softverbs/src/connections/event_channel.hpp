@@ -80,8 +80,8 @@ class event_channel final : public rdma_event_channel {
   ~event_channel();
 
   bool watch(int descriptor, channel_member& member) noexcept;
-  /// Like `watch`, but for a descriptor that no thread reads. Notifies the member each time the
-  /// descriptor becomes readable. If it is readable already, notifies the member before this
+  /// Like `watch`, but for an eventfd that no thread reads, so that it stays readable. Notifies the
+  /// member once after new writes to it. If it is readable already, notifies the member before this
   /// function returns.
   bool watch_edges(int descriptor, channel_member& member);
   void unwatch(int descriptor) noexcept;

@@ -151,7 +151,7 @@ std::unique_ptr<connection_event> identifier::make_event(rdma_cm_event_type type
   return made;
 }
 
-// The functions for addresses.
+// The functions for addresses, the route, options and the channel.
 
 int identifier::reserve(ip_address address) {
   reserved_ = reservation::make(static_cast<port_space>(ps), address, options_.reserved);

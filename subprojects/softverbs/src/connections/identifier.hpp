@@ -48,8 +48,8 @@ struct identifier_options {
   reservation_options reserved;
 };
 
-/// An identifier, as created by rdma_create_id: one end of a connection, or a listener. Everything
-/// here requires the lock of connections.
+/// An identifier, as created by rdma_create_id: one end of a connection, or a listener. The
+/// functions that change it require the lock of connections.
 class identifier final : public channel_member, public public_identifier {
  public:
   static identifier& of(rdma_cm_id* id) noexcept { return *static_cast<identifier*>(id); }

@@ -14,8 +14,8 @@ namespace softverbs {
 // The parameters that both ends of a connection use.
 
 inline constexpr nanoseconds millisecond = 1'000'000;
-/// The time limit for an answer. The kernel, which repeats a request fifteen times, waits about as
-/// long.
+/// The time limit for an answer. The kernel, which repeats a request fifteen times, waits somewhat
+/// longer.
 inline constexpr nanoseconds longest_answer = 60'000 * millisecond;
 /// The time after which a request is refused if there is no listener for it. Some programs close a
 /// listener and reopen it between two connections. On a network, a request takes longer, and would
@@ -23,8 +23,8 @@ inline constexpr nanoseconds longest_answer = 60'000 * millisecond;
 inline constexpr nanoseconds longest_absence = 200 * millisecond;
 /// The interval at which a client checks whether a listener exists and has room for its request.
 inline constexpr nanoseconds between_attempts = 10 * millisecond;
-/// The time for which packets of an ended connection may still be in flight. The kernel uses this
-/// value for RoCE.
+/// The time for which packets of an ended connection may still be in flight. Kernels that assume a
+/// packet lifetime of about a second on RoCE wait about as long.
 inline constexpr nanoseconds time_wait = 2'148 * millisecond;
 /// The time that a client has to send its request after it has connected.
 inline constexpr nanoseconds longest_silence = 5'000 * millisecond;
