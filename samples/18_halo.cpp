@@ -122,9 +122,9 @@ class halo {
     return success();
   }
 
-  /// Determines the rank that failed first, and notifies the neighbours. A rank that notices a
-  /// failure exits, and then appears to have failed itself. So a notification from a neighbour is
-  /// more reliable than the failure that this rank has seen.
+  /// Tries to determine the rank that failed first, and notifies the neighbours. A rank that
+  /// notices a failure exits, and then appears to have failed itself. So a notification from a
+  /// neighbour is more reliable than the failure that this rank has seen.
   group_error explain(group_error found) {
     if (!found.peer())
       for (const neighbour& each : neighbours_)

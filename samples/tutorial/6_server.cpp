@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Step 6 of docs/guide/tutorial.md: a server of many clients, with two threads.
+/// Step 6 of docs/guide/tutorial.md: a server of many clients, with two answering threads.
 ///
 ///     6_server --port 4711              the server; it ends when its eight clients have left
 ///     6_server --port 4711 localhost    eight clients; one of them disconnects early
