@@ -71,8 +71,8 @@
 ///
 /// These items stand alone, without an occasion:
 ///
-/// - `seed=N`: the seed of all random decisions from here on; the same seed gives the same
-///   decisions.
+/// - `seed=N`: the seed of the random decisions about faults from here on; the same seed gives the
+///   same decisions.
 /// - `must-strike`: see below.
 ///
 /// When a process that has set faults exits, it prints on stderr those that are still set and have
