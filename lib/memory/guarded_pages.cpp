@@ -17,10 +17,10 @@ namespace verbspp::detail {
 
 namespace {
 
-/// The number of requests in flight that use a page.
+/// The calls that are in effect for a page.
 struct page_use {
-  std::uint32_t sources;  ///< the number of requests by which the device reads the page
-  std::uint32_t targets;  ///< the number of requests by which the device may write to the page
+  std::uint32_t sources;  ///< the number of calls of `guard_source`
+  std::uint32_t targets;  ///< the number of calls of `enter_target`
 };
 
 /// Pages that the library has allocated.
@@ -43,7 +43,7 @@ guarded_range* ranges = nullptr;
 std::atomic<bool> some_are_known = false;
 
 void protect(const guarded_range& range, std::uint64_t index, int protection) noexcept {
-  // A failure is ignored: if a page cannot be protected, writes to it merely remain undetected.
+  // A failure to protect a page is ignored: writes to the page merely remain undetected.
   // NOLINTNEXTLINE(performance-no-int-to-ptr)
   static_cast<void>(::mprotect(reinterpret_cast<void*>(range.start + index * range.page),
                                range.page, protection));

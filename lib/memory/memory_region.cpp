@@ -158,7 +158,7 @@ result<memory_registration> memory_registration::create(const protection_domain&
   if (native != nullptr) {
     trace(registering_dmabuf, native, native->lkey);
     memory_registration made(domain.below(), native, start);
-    made.tell_of_addresses();  // the addresses belong to the exporting device
+    made.tell_of_addresses();  // these are not addresses of the program
     return made;
   }
   const int errnum = errno;

@@ -13,7 +13,7 @@ namespace verbspp::detail {
 /// Records that the `length` addresses starting at `start` belong to a registration, and do not
 /// refer to the program's memory.
 void name_otherwise(std::uint64_t start, std::uint64_t length) noexcept;
-/// Removes the addresses of a registration that has ended; does nothing if they were not recorded.
+/// Removes such a record; does nothing if there is none.
 void name_no_more(std::uint64_t start, std::uint64_t length) noexcept;
 
 }  // namespace verbspp::detail

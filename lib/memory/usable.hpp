@@ -6,8 +6,8 @@
 #pragma GCC visibility push(hidden)
 namespace verbspp::detail {
 
-/// Checks a protection domain before libibverbs creates an object in it.
-/// \errors `invalid_input` if the protection domain was moved from
+/// Checks that a protection domain can be used.
+/// \errors `invalid_input` if it was moved from
 [[nodiscard]] inline result<void> check_usable(const char* operation,
                                                const protection_domain& parent) noexcept {
   if (parent.native_handle() == nullptr)

@@ -209,7 +209,7 @@ class remote_flushable {
   /// The length in bytes.
   [[nodiscard]] constexpr std::uint64_t length() const noexcept { return length_; }
   [[nodiscard]] constexpr remote_key rkey() const noexcept { return rkey_; }
-  /// The rights that its owner granted.
+  /// The rights of the handle.
   [[nodiscard]] constexpr access_flags rights() const noexcept { return rights_; }
 
  private:

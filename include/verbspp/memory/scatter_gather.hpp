@@ -204,9 +204,9 @@ inline constexpr mistake mistaken_for = mistake_of<Element, Other>();
 /// or inline bytes.
 ///
 /// A single element, and the address and length of inline bytes, are stored by value, so a request
-/// with these can be stored and returned. A range is only referred to: its elements must live until
-/// the request has been posted or added to a batch, but not until it completes, because they are
-/// copied.
+/// with these can be stored and returned. The inline bytes themselves, and the elements of a range,
+/// are only referred to: they must live until the request has been posted or added to a batch, but
+/// not until it completes, because they are copied.
 template <class Element>
 class element_list {
  public:

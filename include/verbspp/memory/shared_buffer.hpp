@@ -115,8 +115,9 @@ class VERBSPP_CONSUMABLE shared_buffer {
     if (pages_ != nullptr) pages_->drop();
   }
 
-  // Access to the elements. These functions are deleted for a temporary handle. It may be the last
-  // handle, whose memory is freed at the end of the expression, so a stored result would dangle.
+  // Access to the elements. The functions that return pointers or references are deleted for a
+  // temporary handle. It may be the last handle, whose memory is freed at the end of the
+  // expression, so a stored result would dangle.
 
   /// Null if the handle was moved from.
   [[nodiscard]] Element* data() const& noexcept VERBSPP_LIFETIMEBOUND {
@@ -142,8 +143,8 @@ class VERBSPP_CONSUMABLE shared_buffer {
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED page_kind pages() const noexcept {
     return pages_->buffer.pages();
   }
-  /// True if neither another handle nor a request shares the buffer. This remains true until this
-  /// handle is copied, passed to a request, or used to create a part.
+  /// True if neither another handle nor a request shares the buffer. The buffer then remains
+  /// unshared until this handle is copied, passed to a request, or used to create a part.
   [[nodiscard]] bool is_only() const noexcept {
     return pages_ != nullptr && pages_->count.is_one();
   }
@@ -325,8 +326,8 @@ class VERBSPP_CONSUMABLE shared_part {
   using value_type = Element;
   using handle_for_peers = typename memory_region<Rights>::handle_for_peers;
 
-  // Access to the elements of the part. These functions are deleted for a temporary part, because
-  // it may be the last handle.
+  // Access to the elements of the part. The functions that return pointers or references are
+  // deleted for a temporary part, because it may be the last handle.
 
   /// Null if the part was moved from.
   [[nodiscard]] Element* data() const& noexcept VERBSPP_LIFETIMEBOUND {

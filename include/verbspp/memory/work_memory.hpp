@@ -3,10 +3,10 @@
 /// The ways in which a request gets its memory.
 ///
 /// There are three. *Owned* memory is moved into the request, and returned with the result, even on
-/// failure, unless the device may still access it: `WorkMemory`. (A message that is sent returns to
-/// its pool instead.) *Shared* memory is passed as a handle, of which the request keeps a copy:
-/// `SharedMemory`. *Borrowed* memory is referenced by elements, and the caller must ensure that it
-/// outlives the request.
+/// failure, unless the device may still access it: `WorkMemory`. (A message that is sent or written
+/// returns to its pool instead.) *Shared* memory is passed as a handle, of which the request keeps
+/// a copy: `SharedMemory`. *Borrowed* memory is referenced by elements, and the caller must ensure
+/// that it outlives the request.
 #pragma once
 
 #include <verbspp/base/detail/because.hpp>
@@ -36,8 +36,8 @@ concept HasKeep = requires(const Memory& memory) { memory.keep().let_go(); };
 
 }  // namespace detail
 
-/// Memory that a request can own: it is moved into the request. Its `gather()` and `scatter()`
-/// return a result with an element that covers the whole memory.
+/// Memory that a request can own: it is moved into the request. Its `gather()`, and its
+/// `scatter()` if it has one, return a result with an element that covers the whole memory.
 template <class Memory>
 concept WorkMemory =
     detail::because(
