@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Defaults for the values of a queue pair that the user does not specify: its address and its
-/// packet sequence number.
+/// The addresses of a port, and random numbers, such as packet sequence numbers.
 #pragma once
 
 #include <verbspp/base/result.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The transitions that `build`, `handshake` and `activate` make, and paths to peers and groups.
+/// The transitions that `build`, `prepare`, `handshake` and `activate` make, and paths to peers and
+/// groups.
 #include "qp/addressing.hpp"
 #include "qp/by_transport.hpp"
 #include <verbspp/base/detail/words.hpp>
@@ -250,7 +251,7 @@ Value agreed(Value local, Value remote) noexcept {
   return local.value() != 0 ? local : remote;
 }
 
-/// Returns a route that has this traffic class, and otherwise the builder's parameters.
+/// Returns a route with these values, and the builder's hop limit and flow label.
 global_route route_to(const queue_pair_data& queue_pair, const gid& address, gid_index source,
                       traffic_class of_packets) noexcept {
   const connection_parameters& given = queue_pair.parameters;

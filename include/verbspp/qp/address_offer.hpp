@@ -82,15 +82,15 @@ struct unusable_addresses {
   /// The network interface has no IP address in this network namespace. In a container, this is the
   /// case for the host's entries.
   unsigned foreign = 0;
-  unsigned stale = 0;  ///< the network interface no longer has the address
-  unsigned down = 0;   ///< the network interface is down
+  unsigned stale = 0;  ///< the network interface does not have the address
+  unsigned down = 0;   ///< the network interface is down, or has no carrier
 };
 
 /// Returns the addresses that a RoCE port offers: the entries of its GID table that peers can use
 /// (see `unusable_addresses`), at most `address_offer::capacity`. Their order is IPv4, global IPv6,
 /// unique local IPv6, link-local IPv6, link-local IPv4; within each of these, RoCE v2 before v1,
-/// and then by index. If no entry names an interface (software devices), all addresses except
-/// loopback addresses are offered, with unknown subnets.
+/// and then by index. If no entry names an interface (the default of softverbs), all addresses
+/// except loopback addresses are offered, with unknown subnets.
 /// \param unusable if not null, the numbers of unusable entries are added to it
 [[nodiscard]] address_offer offer_of(std::span<const gid_entry> table,
                                      std::span<const interface_address> interfaces,

@@ -379,7 +379,7 @@ class queue_pair_parameters {
     return with<queue_pair_parameter::service_level>(
         [&](auto& s) { level.replace(s.connection.service_level); });
   }
-  /// The hop limit of packets with a GRH, which are all packets on Ethernet; 64 by default.
+  /// The hop limit of packets with a GRH or, on RoCE v2, an IP header; 64 by default.
   [[nodiscard]] auto hop_limit(setting<verbspp::hop_limit> limit) const noexcept
     requires NotGivenYet<Given, queue_pair_parameter::hop_limit>
   {
@@ -458,7 +458,7 @@ class queue_pair_builder : public queue_pair_parameters<queue_pair_builder, Tran
     return this->template with<queue_pair_parameter::protection_domain>(
         [&](auto& s) { s.domain = domain; });
   }
-  /// Required. The completion queue for sends, writes and reads.
+  /// Required. The completion queue for the requests in the send queue.
   [[nodiscard]] auto send_completion_queue(const class completion_queue& queue) const noexcept
     requires NotGivenYet<Given, queue_pair_parameter::send_completion_queue>
   {
@@ -484,9 +484,9 @@ class queue_pair_builder : public queue_pair_parameters<queue_pair_builder, Tran
   /// Creates the queue pair (`ibv_create_qp`) and brings it to INIT, so that receives can be posted
   /// before the handshake.
   /// \errors `invalid_input` for a parameter above the device's limit, a port, pkey or GID that the
-  /// device does not have, a domain or queues that were moved from, or that belong to different
-  /// contexts; `not_found` if the given port is inactive, no port is active, no GID is usable, or
-  /// the given GID is empty; `resource_exhausted`, `driver`; `not_supported` for extended posting;
+  /// device does not have, or a domain or queues that were moved from, or do not belong together;
+  /// `not_found` if the given port is inactive, no port is active, no GID is usable, or the given
+  /// GID is empty; `resource_exhausted`, `driver`; `not_supported` for extended posting;
   /// `permission` for a queue key with its highest bit set, without CAP_NET_RAW
   [[nodiscard]] result<prepared_queue_pair<Transport, receives, posting>> build() const noexcept
     requires NoParameterMissing<Transport, Given>

@@ -108,8 +108,8 @@ class VERBSPP_CONSUMABLE queue_pair
   queue_pair& operator=(const queue_pair&) = delete;
   ~queue_pair() = default;
 
-  // These members return references into the queue pair, but copies if the queue pair is a
-  // temporary.
+  // `endpoint` and `capacities` return references into the queue pair, but copies if the queue pair
+  // is a temporary.
 
   /// The data that the peer needs in order to connect; empty if the queue pair was moved from.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED const struct endpoint& endpoint() const& noexcept
@@ -150,8 +150,8 @@ class VERBSPP_CONSUMABLE queue_pair
   }
   /// Connects to a peer that a connection manager has found, with the attributes that the manager
   /// supplies.
-  /// \errors `mismatch` if the builder was given a path MTU that differs from the one on which both
-  /// ends agreed; `invalid_input` with the attribute that is missing or not accepted, or if this
+  /// \errors `mismatch` if the builder was given a path MTU that differs from the manager's;
+  /// `invalid_input` with the attribute that is missing or not accepted, or if this
   /// queue pair was moved from; those of the device, with the transition's name
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES
       result<in_state<queue_pair_state::ready_to_send>>
@@ -257,7 +257,7 @@ class VERBSPP_CONSUMABLE queue_pair
   }
   /// Changes from RESET to INIT with the builder's parameters, as `build` does after it has created
   /// the queue pair. Unless the builder was given a send PSN, the endpoint gets a new one, so that
-  /// no packet of an earlier connection is mistaken for a packet of the new connection.
+  /// a packet of an earlier connection is unlikely to be mistaken for one of the new connection.
   /// \errors those of `to_reset`
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES
       result<in_state<queue_pair_state::init>>
@@ -375,7 +375,7 @@ class VERBSPP_CONSUMABLE queue_pair
   /// but at most 16 KiB in all. If the queue pair was built with `extended_posting`, the requests
   /// are posted by calls from `ibv_wr_start` to `ibv_wr_complete` instead, which post all of them
   /// or none. If `fill` throws, nothing is posted. `fill` must not post other requests to the send
-  /// queue, because drivers hold its lock from `ibv_wr_start` to `ibv_wr_complete`. It must neither
+  /// queue: drivers may hold its lock from `ibv_wr_start` to `ibv_wr_complete`. It must neither
   /// move nor destroy the queue pair, which posts the batch after `fill` has returned. Debug builds
   /// assert both of these rules for the thread's innermost batch.
   /// \errors those of the single requests, with the number of requests that were posted;

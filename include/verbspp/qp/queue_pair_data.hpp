@@ -39,7 +39,7 @@ struct multicast_group {
 /// Owns or borrows an `ibv_qp`, and keeps alive the objects from which it was created.
 class queue_pair_owner {
  public:
-  /// \param extended the same queue pair if it has the extended posting interface; otherwise null
+  /// \param extended the same queue pair if extended posting was requested; otherwise null
   queue_pair_owner(ibv_qp* native, ibv_qp_ex* extended, ownership whose, protection_domain domain,
                    completion_queue send_queue, completion_queue receive_queue,
                    std::optional<shared_receive_queue> receives) noexcept
@@ -53,7 +53,7 @@ class queue_pair_owner {
   queue_pair_owner(const queue_pair_owner&) = delete;
   queue_pair_owner(queue_pair_owner&& other) noexcept;
   queue_pair_owner& operator=(const queue_pair_owner&) = delete;
-  /// Destroys the previous queue pair.
+  /// Destroys the previous queue pair, unless it was borrowed.
   queue_pair_owner& operator=(queue_pair_owner&& other) noexcept;
   ~queue_pair_owner();
 
@@ -113,7 +113,7 @@ struct queue_pair_data {
                   const connection_parameters& given) noexcept
       : owner(std::move(made)), local(end), capacities(granted), parameters(given) {}
   queue_pair_data(queue_pair_data&& other) noexcept;
-  /// Destroys the previous queue pair.
+  /// Destroys the previous queue pair, unless it was borrowed.
   queue_pair_data& operator=(queue_pair_data&& other) noexcept;
   ~queue_pair_data() = default;
 

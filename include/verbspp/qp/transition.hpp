@@ -58,7 +58,7 @@ inline constexpr int drained = second_path | IBV_QP_AV | IBV_QP_PKEY_INDEX | IBV
 
 /// All transitions except those to RESET and ERR, which take no attributes: every state can change
 /// to RESET, and every state except RESET to ERR. The table agrees with the kernel
-/// (`ib_modify_qp_is_ok`); see the InfiniBand Architecture Specification, table 94.
+/// (`ib_modify_qp_is_ok`); see "Modify Queue Pair" in the InfiniBand Architecture Specification.
 inline constexpr std::array transition_table = [] {
   using enum queue_pair_state;
   using namespace detail;
