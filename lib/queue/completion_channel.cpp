@@ -86,7 +86,7 @@ result<bool> completion_channel_state::wait(std::unique_lock<std::mutex>& held,
     if (condition()) return true;
     const bool in_time = !until.has_passed();
     if (someone_reads_) {
-      // If this thread read the event itself, the thread that sleeps on the descriptor would not
+      // If this thread read the event itself, the thread that sleeps on the descriptor might not
       // wake up.
       if (!in_time) return false;
       if (until.has_callbacks())

@@ -10,8 +10,8 @@ inline constexpr const char* sessions_dont_nest =
     "this thread is polling an extended completion queue already: sessions don't nest, so do not "
     "poll in the function that poll_each calls";
 
-/// The error for a failed poll or polling session. The software device, and drivers that do not
-/// deadlock, return EBUSY if a queue is polled within its own session.
+/// The error for a failed poll or polling session. softverbs returns EBUSY if a queue is polled
+/// within its own session; other drivers may deadlock.
 [[nodiscard]] error poll_failure(int errnum, const char* operation) noexcept;
 
 }  // namespace verbspp::detail

@@ -15,11 +15,11 @@ namespace verbspp::detail {
 
 /// Makes the polling sessions of an extended queue correct, unless that was done before.
 ///
-/// The provider in rdma-core, as of 2025, advances by one completion in `ibv_next_poll`, even past
-/// the last completion. It advances again in `ibv_end_poll`, which ends every session. So after a
-/// session that has read all completions, the provider reports completions that never existed.
-/// Sessions that read a single completion are correct, so each session of the library is split into
-/// sessions that read one completion.
+/// Before version 55 of rdma-core, the provider advances by one completion in `ibv_next_poll`, even
+/// past the last completion, and again in `ibv_end_poll`. So after a session that has read all
+/// completions, it reports completions that never existed. Before version 59, it may also unlock
+/// the queue twice at the end of such a session. Sessions that read a single completion are
+/// correct, so each session is split into sessions that read one completion.
 void mend_rxe_sessions(ibv_cq_ex& queue) noexcept;
 
 /// True if requests may invalidate memory windows that peers may invalidate as well.

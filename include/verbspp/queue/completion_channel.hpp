@@ -25,8 +25,9 @@ namespace verbspp {
 /// In the program's own event loop:
 /// 1. Watch whether `file_descriptor()` is readable, with epoll or poll.
 /// 2. When it is readable, and before the first sleep: call `poll` until it returns no more queues.
-/// 3. For each of these queues: call `request_notification`, *then* poll completions until there
-///    are no more. The order matters: completions that arrived before the request cause no event.
+/// 3. For each of these queues, and for every queue before the first sleep: call
+///    `request_notification`, *then* poll completions until there are no more. The order matters:
+///    completions that arrived before the request cause no event.
 ///
 /// A queue's `wait` reads the events of all queues of the channel, and keeps those for other queues
 /// until `poll` returns them, or their queues' own waits begin. A loop that has called `wait` must
@@ -34,10 +35,10 @@ namespace verbspp {
 /// whose file descriptor a loop watches.
 ///
 /// The library acknowledges events, several at a time, and the remaining ones before it destroys a
-/// queue, so that destroying a queue never waits for an event. A shared handle, which is cheap to
-/// copy. The channel's queues keep it alive, and it keeps its context alive. Thread-safe: an event
-/// is returned to at most one caller of `poll` or `wait`, and wakes all threads in the `wait` of
-/// its queue.
+/// queue, so that destroying a queue never waits for an acknowledgement. A shared handle, which is
+/// cheap to copy. The channel's queues keep it alive, and it keeps its context alive. Thread-safe:
+/// an event is returned to at most one caller of `poll` or `wait`, and wakes all threads in the
+/// `wait` of its queue.
 ///
 /// A moved-from handle is empty: its file descriptor is -1, its native handle is null, and calls
 /// that need the device return `invalid_input`. Calling its `context` is an error, for which debug

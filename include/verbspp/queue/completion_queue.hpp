@@ -70,7 +70,9 @@ struct watched_descriptor {
 struct also_watched {
   watched_descriptor descriptor{};
   watched_descriptor another{};
-  int signal = -1;  ///< an eventfd that ends the sleep as a completion does; negative for none
+  /// An eventfd that ends the sleep as a completion does; negative for none. It is ignored if there
+  /// is no descriptor and no listener.
+  int signal = -1;
   const async_listener* listener = nullptr;  ///< null for none; it must be listening
 };
 
@@ -119,10 +121,10 @@ struct completion_queue_state : counted {
   void stay_awake() noexcept;
   /// Sleeps until the number of events exceeds `events`, until another watched object ends the
   /// wait, or until the limit expires. The caller has to poll again in each of these cases, because
-  /// several of them can occur together. The result `completions` means that there was an event;
-  /// another thread may already have polled the completions that caused it. If a listener is
-  /// watched, this function also reads the available asynchronous events, and keeps them for the
-  /// program.
+  /// several of them can occur together. The result `completions` means that there was an event,
+  /// or that `also.signal` was raised. Another thread may already have polled the completions that
+  /// caused the event. If a listener is watched, this function also reads the available
+  /// asynchronous events, and keeps them for the program.
   /// \errors `invalid_input` if the file descriptor is not open; `driver` if the device no longer
   /// exists, unless the listener has received an event about this failure; `resource_exhausted` if
   /// no file descriptor is left
@@ -139,11 +141,11 @@ struct completion_queue_state : counted {
 
   /// The channel's data about the queue, guarded by the channel's lock.
   struct {
-    std::uint64_t count = 0;                   ///< the number of events so far
-    unsigned unacknowledged = 0;               ///< the number of events to be acknowledged
-    bool pending = false;                      ///< an event has not been returned to a caller
-    bool closed = false;                       ///< the queue is being destroyed
-    bool is_due = false;                       ///< a requested event has not been read
+    std::uint64_t count = 0;      ///< the number of events so far
+    unsigned unacknowledged = 0;  ///< the number of events to be acknowledged
+    bool pending = false;         ///< an event has not been returned to a caller
+    bool closed = false;          ///< the queue is being destroyed
+    bool is_due = false;          ///< an event that `stay_wakeable` requested has not been read
     completion_queue_state* before = nullptr;  ///< in the channel's list of pending queues
     completion_queue_state* after = nullptr;
     completion_queue_state* previous = nullptr;  ///< in the channel's list of all queues

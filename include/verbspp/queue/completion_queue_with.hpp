@@ -191,10 +191,10 @@ class completion_queue_with : public completion_queue {
   /// `most` times; does not wait for any. All calls are part of one polling session of the device
   /// (`ibv_start_poll` to `ibv_end_poll`), which ends when this function returns or `visit` throws.
   ///
-  /// `visit` must not poll, because drivers may hold a lock during the session.
+  /// `visit` must not poll this queue, because drivers may hold a lock during the session.
   /// \returns the number of completions; 0 if none are available
-  /// \errors `busy` if `visit` calls this, because two sessions could deadlock; `driver` if the
-  /// queue is broken, usually because it overran
+  /// \errors `busy` if `visit` calls `poll_each`, of this or another queue, because two sessions
+  /// could deadlock; `driver` if the queue is broken, usually because it overran
   template <class Visit>
   VERBSPP_DATA_PATH result<std::size_t> poll_each(Visit&& visit, std::size_t most = SIZE_MAX) const
     requires PolledByField<Features>

@@ -19,7 +19,7 @@
 namespace verbspp {
 
 /// A request that succeeded, with the fields `Fields` of its completion. A plain value, to which
-/// all of these fields have been copied.
+/// these fields have been copied, except the queue pair number: `extended_completion` has that.
 template <completion_features Fields>
 class extended_completed_work {
  public:
