@@ -79,7 +79,7 @@ struct alternate_path {
 
 namespace detail {
 
-/// The transition table's entry for this transition; empty if the table has no such transition.
+/// The attributes that this transition accepts; empty if there is no such transition.
 template <transport Transport, queue_pair_state From, queue_pair_state To>
 inline constexpr std::optional<transition_attributes> transition_of =
     transition(static_cast<ibv_qp_type>(Transport), static_cast<ibv_qp_state>(From),

@@ -185,8 +185,8 @@ class queue_pair_builder;
 /// setter's parameter, and leaves the builder on which it was called unchanged.
 ///
 /// Setters of parameters with a default also accept a `std::optional`. If that is empty, the
-/// default is used, but the parameter counts as given. This does not apply to a shared receive
-/// queue or to extended posting, because they determine the type of the queue pair.
+/// default is used, but the parameter counts as given. This does not apply to the access flags, nor
+/// to a shared receive queue and extended posting, which determine the type of the queue pair.
 template <template <transport, queue_pair_parameter_set> class Builder, transport Transport,
           queue_pair_parameter_set Given>
 class queue_pair_parameters {

@@ -123,7 +123,7 @@ struct queue_pair_data {
   connection_parameters parameters;
 };
 
-/// Calls `ibv_modify_qp` once, and updates `queue_pair` to match the changed attributes.
+/// Calls `ibv_modify_qp`. On success, updates the endpoint and the port in `queue_pair`.
 [[nodiscard]] result<void> modify(queue_pair_data& queue_pair, queue_pair_state from,
                                   queue_pair_state to, const attribute_values& values) noexcept;
 
