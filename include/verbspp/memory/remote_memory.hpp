@@ -90,7 +90,7 @@ class remote_memory {
     return remote_memory(address_ + offset, length, rkey_);
   }
 
-  /// Encodes the handle as 24 bytes that `decode` accepts on any machine. They consist of 0x6d, the
+  /// Encodes the handle as 24 bytes, for `decode` on any machine. They consist of 0x6d, the
   /// format version 1, the rights (16 bits), the rkey (32), the address (64) and the length (64),
   /// all big-endian. The rights have the values of `ibv_access_flags`.
   [[nodiscard]] std::array<std::byte, encoded_size> encode() const noexcept {

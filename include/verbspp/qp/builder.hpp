@@ -234,8 +234,8 @@ class queue_pair_parameters {
     return with<queue_pair_parameter::max_receive_work_requests>(
         [&](auto& s) { count.replace(s.max_receive_work_requests); });
   }
-  /// The number of scatter-gather elements per send; by default, the smaller of 16 and the device's
-  /// limit.
+  /// The number of scatter-gather elements per request in the send queue; by default, the smaller
+  /// of 16 and the device's limit.
   [[nodiscard]] auto max_send_elements(setting<element_count> count) const noexcept
     requires NotGivenYet<Given, queue_pair_parameter::max_send_elements>
   {
@@ -251,7 +251,7 @@ class queue_pair_parameters {
     return with<queue_pair_parameter::max_receive_elements>(
         [&](auto& s) { count.replace(s.max_receive_elements); });
   }
-  /// The maximum number of inline bytes in a send; 0 by default. Verbs offer no way to query the
+  /// The maximum number of inline bytes in a request; 0 by default. Verbs offer no way to query the
   /// device's limit.
   [[nodiscard]] auto max_inline_data(setting<inline_size> size) const noexcept
     requires NotGivenYet<Given, queue_pair_parameter::max_inline_data>

@@ -69,8 +69,7 @@ struct endpoint {
   /// on InfiniBand.
   address_offer addresses{};
 
-  /// Encodes the endpoint as 368 bytes that `decode` accepts on any machine, with big-endian
-  /// numbers:
+  /// Encodes the endpoint as 368 bytes, for `decode` on any machine, with big-endian numbers:
   ///
   /// | offset | bytes | field                                                          |
   /// | ------ | ----- | -------------------------------------------------------------- |

@@ -468,9 +468,9 @@ class VERBSPP_CONSUMABLE queue_pair
   }
 
   /// Releases the `ibv_qp` to C code, with its work and the multicast groups that it has joined.
-  /// The C code must call `ibv_destroy_qp`. The objects from which the queue pair was created are
-  /// no longer kept alive, so keep them until the queue pair is destroyed. Returns null if the
-  /// queue pair was moved from.
+  /// The C code must leave these groups, and then call `ibv_destroy_qp`. The objects from which the
+  /// queue pair was created are no longer kept alive, so keep them until the queue pair is
+  /// destroyed. Returns null if the queue pair was moved from.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES ibv_qp* release() && noexcept {
     auto released = std::move(data_);
     return released.owner.release();

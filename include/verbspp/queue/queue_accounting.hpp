@@ -57,8 +57,8 @@ class send_queue_accounting {
     --posted_;
     if (last.signaled) signaled_up_to_ = before_last_signal_;
   }
-  /// Records that the completion of the request at this position has been polled, so that this and
-  /// all previous requests have finished.
+  /// Records that the completion of the request at this position has been polled, which means that
+  /// this and all previous requests have finished.
   constexpr void completed(std::uint64_t position) noexcept {
     assert(position < posted_ && "this request was never posted");
     if (position >= done_) done_ = position + 1;
@@ -82,7 +82,8 @@ class send_queue_accounting {
 
 /// Counts the free places in a completion queue, so that it cannot overrun. Reserve a place for
 /// each request before it is posted, and release the place after its completion has been polled. An
-/// unsignaled request needs a place, too, because it has a completion if it fails.
+/// unsignaled request needs a place, too, because it has a completion if it fails: release the
+/// place after the completion of a later request in the same send queue has been polled.
 class completion_queue_accounting {
  public:
   /// For a queue with this granted capacity (`completion_queue::capacity`).
