@@ -77,7 +77,7 @@ bool signals::blame::advance() noexcept {
 }
 
 void signals::blame::conclude(bool has_asked_all) noexcept {
-  // The failed rank has reported that it lost the connection to this rank. If another rank has an
+  // The failed rank has reported that a connection to this rank is lost. If another rank has an
   // error as well, that error is taken as the cause.
   if (failed_.is_itself_lost)
     for (const peer_result& each : told_) {

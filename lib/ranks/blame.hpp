@@ -52,9 +52,10 @@ class [[gnu::visibility("hidden")]] signals::blame {
   /// Posts requests that read, from every connected rank that has no error yet, the number of steps
   /// that it has joined with this rank.
   void ask() noexcept;
-  /// Takes the answers that have arrived. A rank gets an error if its answer is late, unless other
-  /// requests may have delayed the answer, or if the limit for waiting has expired and the rank has
-  /// not arrived. The memory for late answers is kept until they arrive.
+  /// Takes the answers that have arrived. A rank gets an error if its answer is late (unless other
+  /// requests may have delayed it), if the read failed, if the rank is at a different step, or if
+  /// it has not arrived although the limit of the wait has passed. The memory for late answers is
+  /// kept until they arrive.
   /// \returns true if no more answers are expected
   [[nodiscard]] bool has_answers() noexcept;
   [[nodiscard]] transport_result<completed_work> check_answer(

@@ -31,14 +31,14 @@ namespace verbspp::detail {
 /// Connects two ranks when one of them uses the other for the first time.
 ///
 /// Each rank has one queue pair for datagrams, whose endpoint the other ranks get from the
-/// bootstrap. A rank that wants a connection creates a channel, and calls: it sends its endpoint
-/// repeatedly until the other end has answered with its own. An end that has the other's endpoint
-/// performs the handshake, and each of its datagrams names the endpoint to which it is connected.
-/// An end is ready when it knows that the other end is connected to it, and its datagrams then
-/// report that as well. A ready end continues to call for a while until the other end is ready as
-/// well, because the other end may poll for datagrams only later. All of these datagrams may be
-/// lost, and the ready end may not answer later ones. So it also writes to the other end's memory
-/// over the connection, which retransmits what is lost.
+/// bootstrap. A rank that wants a connection creates a channel, and calls: it repeatedly sends its
+/// endpoint, and the other end answers with its own. An end that has the other's endpoint performs
+/// the handshake, and each of its datagrams names the endpoint to which it is connected. An end is
+/// ready when it knows that the other end is connected to it, and its datagrams then report that as
+/// well. A ready end continues to call for up to 100 ms until the other end is ready as well,
+/// because the other end may poll for datagrams only later. All of these datagrams may be lost, and
+/// the ready end may not answer later ones. So it also writes to the other end's memory over the
+/// connection, which retransmits what is lost.
 ///
 /// So it does not matter which end begins, whether both do, or which datagrams are lost or late.
 /// There is one channel at each end, repeated datagrams have no effect, and datagrams of an earlier
@@ -79,7 +79,8 @@ class [[gnu::visibility("hidden")]] first_contact final : public member_connecto
   first_contact(surroundings& in, std::uint32_t rank) noexcept : in_(in), rank_(rank) {}
   ~first_contact() = default;
 
-  /// Creates the queue pair for datagrams, with the port and addresses of the settings `like`.
+  /// Creates the queue pair for datagrams, with the port, GID index and pkey index of the settings
+  /// `like`.
   [[nodiscard]] result<void> open(const protection_domain& domain, const queue_pair_settings& like,
                                   std::uint32_t size) noexcept;
   /// The endpoint to which other ranks send their datagrams for this rank. \pre the queue pair is
@@ -99,7 +100,7 @@ class [[gnu::visibility("hidden")]] first_contact final : public member_connecto
                              const wait_limit& limit) noexcept override;
   void serve(group& members) noexcept override;
 
-  /// True if, as far as this end knows, neither end has begun to connect the two ranks.
+  /// True if this end has no channel to that rank, and has never created one.
   [[nodiscard]] bool is_untouched(const group& members, std::uint32_t peer) const noexcept {
     return contacts_.get()[peer].stage == progress::none && is_vacant(members, peer);
   }
@@ -117,7 +118,7 @@ class [[gnu::visibility("hidden")]] first_contact final : public member_connecto
     /// Either the channel is connected at both ends, or it has failed, and reports that itself.
     ready,
   };
-  /// Identifies the connection of a channel to which an endpoint belongs.
+  /// The owner and the generation in an endpoint, which identify a connection of a channel.
   struct mark {
     std::uint32_t owner = 0;
     std::uint32_t generation = 0;

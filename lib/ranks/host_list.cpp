@@ -62,7 +62,7 @@ constexpr error_source source_of_wrong_entry{
 error wrong_entry(const char* hint, std::uint32_t line, std::string_view name,
                   std::uint32_t other) noexcept {
   error_access::words facts{std::uint64_t{line} << 32 | other, 0, 0};
-  // Characters that cannot be printed are replaced.
+  // Spaces, and characters outside of printable ASCII, are replaced.
   std::array<char, 16> kept{};
   for (std::size_t i = 0; i < std::min(name.size(), kept.size()); ++i)
     kept[i] = name[i] > ' ' && name[i] < 0x7f ? name[i] : '?';

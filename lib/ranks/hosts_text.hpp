@@ -30,8 +30,7 @@ struct hosts_text {
 };
 
 /// Returns the error for the entry `name` on a line. `other` is the number of a related line, or 0.
-/// Only the first 16 bytes of the name are stored. Line 0 means that the list was not read from a
-/// text.
+/// Only the first 16 bytes of the name are stored. If `line` is 0, the message contains no line.
 [[nodiscard]] error wrong_entry(const char* hint, std::uint32_t line, std::string_view name,
                                 std::uint32_t other = 0) noexcept;
 

@@ -11,7 +11,7 @@ namespace verbspp {
 
 namespace detail {
 
-/// The state that the ranks of one process share.
+/// The state that the ranks of one world share.
 class [[gnu::visibility("hidden")]] local_meeting {
  public:
   explicit local_meeting(std::uint32_t size) : values(size) {}

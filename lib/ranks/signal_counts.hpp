@@ -12,7 +12,7 @@ namespace verbspp::detail {
 /// The counts of the signals, steps and values that a rank has exchanged with another rank. The
 /// other rank has the same counts with the directions reversed.
 ///
-/// The n-th signal of a pair of ranks writes n. Both ends know which signals and values a step
+/// The n-th signal from a rank to another writes n. Both ends know which signals and values a step
 /// requires, and count them even if the step fails. So if a rank is late for a step that others
 /// have aborted, it finds the signals that they wrote, or a later signal with a higher number, and
 /// nothing has to be reset. The other rank reads the count of joined steps to find out whether this
@@ -20,7 +20,7 @@ namespace verbspp::detail {
 struct signal_counts {
   std::uint64_t signaled = 0;
   std::uint64_t awaited = 0;
-  std::uint64_t joined = 0;    ///< steps of this rank
+  std::uint64_t joined = 0;    ///< steps that this rank has joined with the other rank
   std::uint64_t given = 0;     ///< values for the other rank
   std::uint64_t expected = 0;  ///< values from the other rank
   std::uint64_t released = 0;  ///< received values that the other rank may overwrite

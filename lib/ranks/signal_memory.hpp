@@ -71,7 +71,7 @@ class signal_layout {
                                                   std::uint64_t number) const noexcept {
     return at(number % 2 == 0 ? signal_word::number_from : signal_word::other_number_from, rank);
   }
-  /// The offset of the farewell from that rank. Successive steps use two farewells in turn.
+  /// The offset of the farewell from that rank. Successive steps use two words in turn.
   [[nodiscard]] constexpr std::size_t farewell_from(std::uint32_t rank,
                                                     std::uint64_t joined) const noexcept {
     return at(joined % 2 == 0 ? signal_word::farewell_from : signal_word::other_farewell_from,

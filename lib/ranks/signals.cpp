@@ -169,8 +169,8 @@ std::optional<farewell> signals::farewell_of(std::uint32_t rank,
   std::optional<farewell> why =
       farewell::decode(look(data() + layout_.farewell_from(rank, joined)), joined);
   if (why && why->culprit == rank_) {
-    // The other rank blames this rank, which has not failed. But if the connection between the two
-    // is broken, this rank has lost the other rank as well.
+    // The other rank blames this rank, which has not failed. If the reason is a lost connection to
+    // this rank, this rank blames the other rank instead.
     if (!why->is_lost) return std::nullopt;
     why->culprit = rank;
   }

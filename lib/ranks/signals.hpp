@@ -107,8 +107,7 @@ class [[gnu::visibility("hidden")]] signals {
     waited_for,  ///< this rank waited for the culprit, which may itself have waited for others
     known,
     refused,  ///< the culprit has reported that it cannot do its part
-    /// The connection to the culprit is broken, either at this rank or at the rank that reported
-    /// it.
+    /// The connection between the culprit and this rank, or another rank, is broken.
     lost,
   };
   struct failed_step {
@@ -117,7 +116,7 @@ class [[gnu::visibility("hidden")]] signals {
     std::optional<std::uint32_t> with{};
     error cause{};
     certainty how = certainty::waited_for;
-    /// True if `with` has reported that it lost the connection to this rank.
+    /// True if `with` has reported that a connection to this rank is lost.
     bool is_itself_lost = false;
     std::optional<group_results> reached{};  ///< the results of connecting ranks for the step
   };
@@ -161,7 +160,8 @@ class [[gnu::visibility("hidden")]] signals {
                                            const farewell& why) noexcept;
   /// Returns the farewell of `rank`, which contains the reason why `rank` has aborted the current
   /// step with these ranks. Empty if `rank` has written no farewell for that step, or if the
-  /// farewell is invalid, blames a rank outside of `ranks`, or wrongly blames this rank.
+  /// farewell is invalid, blames a rank outside of `ranks`, or blames this rank for a reason other
+  /// than a lost connection.
   [[nodiscard]] std::optional<farewell> farewell_of(std::uint32_t rank,
                                                     const peer_list& ranks) const noexcept;
   /// True if `rank` has aborted a later step. If so, it has aborted the current step as well,
@@ -185,8 +185,9 @@ class [[gnu::visibility("hidden")]] signals {
   std::optional<shared_buffer<rights>> memory_{};
   owned<other_rank[]> others_{};
   owned<std::uint32_t[]> everybody_{};
-  owned<std::uint32_t[]> partners_{};  ///< the ranks that take part in the current step
-  owned<kept_pending[]> unwaited_{};   ///< requests that ask or notify other ranks after a failure
+  /// The other ranks with which this rank exchanges signals or values in the current step.
+  owned<std::uint32_t[]> partners_{};
+  owned<kept_pending[]> unwaited_{};  ///< requests that ask or notify other ranks after a failure
   bool is_in_step_ = false;
 };
 

@@ -68,7 +68,7 @@ inline constexpr const char* collective_step = "collective step of a world";
       "another rank has reported an error of this kind about that rank, and has aborted the step"};
 }
 /// The error that reports a farewell from `rank`. The culprit may be `rank` itself. If `is_lost` is
-/// true in that case, `rank` has lost its connection to the calling rank.
+/// true in that case, `rank` has reported that a connection to the calling rank is lost.
 [[nodiscard]] inline error told_by(std::uint32_t rank, std::uint32_t culprit, error_kind kind,
                                    bool is_lost) noexcept {
   if (culprit != rank) return told_by_others(kind);
@@ -115,12 +115,13 @@ inline constexpr const char* collective_step = "collective step of a world";
 /// each direction between two ranks.
 ///
 /// `begin`, `signal`, `await` and `end` return true when they are done, and have to be called again
-/// otherwise. `signal` and `await` never wait. If the caller may block, `begin` waits for addresses
-/// from the bootstrap, and `end` for the step's requests. Otherwise, only `begin` waits, up to 200
-/// ms for addresses. `checks` makes a call also respond to connection requests, and look for
-/// failures and for the limit, which is too expensive for each round of a thread that polls. The
-/// functions for values wait, and so do `drive` and `finish`, which make such calls until they are
-/// done.
+/// otherwise. If the caller may block, `begin` waits for addresses from the bootstrap, and `end`
+/// for the step's requests. Otherwise, `begin` waits for addresses for up to 200 ms in each call,
+/// and `end` waits only while it closes connections at the limit. `signal` and `await` do not wait
+/// for the other rank. `checks` makes a call also respond to connection requests, which may take up
+/// to 200 ms for each new rank, and look for failures and for the limit. That is too expensive for
+/// each round of a thread that polls. The functions for values wait, and so do `drive` and
+/// `finish`, which make such calls until they are done.
 class [[gnu::visibility("hidden")]] signals::step {
  public:
   /// \param ranks must stay valid as long as this object exists
@@ -139,7 +140,7 @@ class [[gnu::visibility("hidden")]] signals::step {
     finish();
   }
 
-  /// Adds a rank that takes part in the step.
+  /// Adds a partner, which is another rank with which this rank exchanges signals or values.
   void note(std::uint32_t with) noexcept;
   /// Connects all partners that are not connected yet, at once, since each partner waits for the
   /// others as well. Also releases the places of values that earlier, failed steps have left.
@@ -149,8 +150,8 @@ class [[gnu::visibility("hidden")]] signals::step {
     drive([this](bool checks) noexcept { return begin(checks); });
   }
 
-  /// The first function sends a signal, and the second one waits for a signal. Both count the
-  /// signal even if the step has failed.
+  /// `signal` sends a signal to a rank, and `await` takes the next signal from a rank, if it has
+  /// arrived. Both count the signal even if the step has failed.
   [[nodiscard]] bool signal(std::uint32_t to, bool checks) noexcept;
   [[nodiscard]] bool await(std::uint32_t from, bool checks) noexcept;
 
@@ -228,7 +229,7 @@ class [[gnu::visibility("hidden")]] signals::step {
   void give_back(std::uint32_t from, std::uint64_t number) noexcept;
   void write_word(std::uint32_t to, signal_word source, std::size_t into,
                   std::uint64_t value) noexcept;
-  /// Posts a write of a part of this rank's memory. \pre the queue has room
+  /// Posts a write of a part of this rank's memory. \pre `may_post` has returned true
   void post_write(std::uint32_t to, std::size_t from, std::size_t size, std::size_t into) noexcept;
   /// Makes the step fail if the word `seen` contains `number`, but with the tag of a different
   /// step.
@@ -247,11 +248,11 @@ class [[gnu::visibility("hidden")]] signals::step {
   /// Records `now` as the beginning of this wait, unless a wait is recorded already.
   void note_wait(std::chrono::steady_clock::time_point now) noexcept;
   /// Makes the step fail if the connection to that rank is broken or was replaced, if that rank has
-  /// aborted a later step, or if any rank has reported a failure other than its time limit. Also
-  /// probes the connection. Does this only at intervals.
+  /// aborted a later step, or if any rank has reported a failure other than its limit. Also probes
+  /// the connection. Does this only at intervals.
   void look_for_lost(std::uint32_t for_rank) noexcept;
   /// Makes the step fail if any rank has reported that it has aborted the step for a reason other
-  /// than its time limit. Does this only at intervals.
+  /// than its limit. Does this only at intervals.
   void heed_news(std::chrono::steady_clock::time_point now) noexcept;
   /// The stop token for connecting the partners. It reports a stop if another rank has reported a
   /// failure, or if the program has requested a stop.
@@ -290,7 +291,8 @@ class [[gnu::visibility("hidden")]] signals::step {
     return of_.waiting_.sleeps() && looks_ &&
            std::chrono::steady_clock::now() - looks_->begin >= of_.waiting_.spins_for();
   }
-  /// True if all requests have finished, or the caller may wait for them.
+  /// True if all requests have finished, the limit has been reached, or the caller may wait for
+  /// them.
   [[nodiscard]] bool may_end_requests() noexcept;
   /// Waits for all requests. \returns their first failure, with the rank
   [[nodiscard]] std::optional<group_error> end_requests() noexcept;

@@ -81,7 +81,7 @@ class tcp_frames {
   void add(std::span<const std::byte> bytes) {
     bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
   }
-  /// The number of bytes that do not form a complete frame yet.
+  /// The number of added bytes that `next` has not returned in a frame yet.
   [[nodiscard]] std::size_t size() const noexcept { return bytes_.size() - at_; }
   /// True if the next bytes cannot be a frame.
   [[nodiscard]] bool is_wrong() const noexcept {

@@ -28,7 +28,8 @@ error moved_from(const char* operation) noexcept {
 }
 
 /// The key of a value. It consists of the value's kind, the number of the exchange or repair that
-/// the value belongs to (0: joining), and the rank that reads it (0: every rank).
+/// the value belongs to (0: joining), and the rank that reads it, or 0 for a value that every rank
+/// reads.
 class key {
  public:
   key(const char* what, std::uint64_t turn, std::uint32_t whose) noexcept {
@@ -220,7 +221,7 @@ class [[gnu::visibility("hidden")]] world::state final
   any_bootstrap bootstrap;
   std::uint32_t rank = 0;
   std::uint32_t size = 0;
-  std::uint64_t turns = 0;  ///< the number of exchanges through the bootstrap so far
+  std::uint64_t turns = 0;  ///< the number of calls of `exchange` and `mend` so far
   detail::owned<rank_name[]> names{};
   detail::signals signals{};
   barrier_session::state* in_progress = nullptr;  ///< the barrier of a session

@@ -57,10 +57,10 @@ class barrier_session {
   [[nodiscard]] result<bool> advance() noexcept;
   /// Returns the results of the barrier, once `advance` has returned true.
   /// \errors as `world::barrier`; `busy` if the barrier is not over; `cancelled` if the world was
-  /// destroyed before; `invalid_input` if the results have already been taken
+  /// destroyed before the barrier was over; `invalid_input` if the session is empty
   group_results finish() && noexcept;
   /// Waits until the barrier is over, and then returns its results.
-  /// \errors as `world::barrier`
+  /// \errors as `finish`, except `busy`
   group_results run() && noexcept;
 
   /// The descriptor of the timer; -1 if the session is empty.

@@ -39,8 +39,8 @@ concept PutsGetsAndFences =
 /// - `fence(limit)`: returns when all ranks have reached the same fence. After that, each rank can
 ///   get the values that the others put before the fence. Fences are counted: a rank whose call
 ///   ended at its limit has nevertheless reached this fence, and its next call is for the next
-///   fence. If the bootstrap knows them, the error contains the first missing rank, and the number
-///   of missing ranks.
+///   fence. The error contains the first missing rank and the number of missing ranks, if the
+///   bootstrap knows them.
 /// - `get(rank, key, into, limit)`: copies a value that the rank has put, and returns its size.
 ///   `not_found` if the rank has put no such value; `invalid_input` if the value is larger than
 ///   `into`.

@@ -38,17 +38,17 @@ class host_list {
   static constexpr std::uint32_t longest_world = 40;
 
   /// Parses JSON.
-  /// \errors `invalid_input` with the line and the beginning of the offending name, if the text is
-  /// not JSON, or if entries are unknown, missing, duplicated, of the wrong type, or contradict
-  /// each other; `not_supported` if the library was built without JSON (Meson option `json`);
-  /// `resource_exhausted`
+  /// \errors `invalid_input`, usually with the line and the beginning of the offending name, if the
+  /// text is not JSON, or if entries are unknown, missing, duplicated, of the wrong type, out of
+  /// range, or contradict each other; `not_supported` if the library was built without JSON (Meson
+  /// option `json`); `resource_exhausted`
   [[nodiscard]] static result<host_list> parse(std::string_view text) noexcept;
   /// Reads a file of at most 16 MiB.
   /// \errors as `parse`; those of reading the file: `not_found`, `permission`, `driver`
   [[nodiscard]] static result<host_list> read(const char* path) noexcept;
   /// Creates the list from values that the program passes.
   /// \errors `invalid_input` if there are no hosts, a host has no name or no ranks, a host is
-  /// listed twice, a name has more than 253 characters or contains spaces, control characters or
+  /// listed twice, a name has more than 253 bytes or contains spaces, control characters or
   /// brackets, there are more than 65,535 ranks, or the port is 0; `resource_exhausted`
   [[nodiscard]] static result<host_list> from(std::span<const host_entry> hosts,
                                               std::uint16_t port) noexcept;

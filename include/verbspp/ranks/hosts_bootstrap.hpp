@@ -25,12 +25,12 @@ class hosts_bootstrap {
   /// \errors as `tcp_bootstrap::join`, and `mismatch` if the list differs from rank 0's list
   [[nodiscard]] static result<hosts_bootstrap> join(const host_list& hosts, std::uint32_t rank,
                                                     const wait_limit& limit) noexcept;
-  /// Reads the list from the file VERBSPP_HOSTS. If VERBSPP_WORLD_SIZE is set, only that number of
-  /// ranks is used. The rank is VERBSPP_RANK or, if that is not set, the rank that the list assigns
-  /// to this host's name.
+  /// Reads the list from the file that VERBSPP_HOSTS names. If VERBSPP_WORLD_SIZE is set, only that
+  /// number of ranks is used. The rank is VERBSPP_RANK or, if that is not set, the rank that the
+  /// list assigns to this host's name.
   /// \errors as `join`, `host_list::read`, `first` and `rank_on`; `not_found` if VERBSPP_HOSTS is
-  /// not set; `invalid_input` if a variable is not a number, or VERBSPP_MEETING_POINT is set, since
-  /// the list determines the meeting point
+  /// not set; `invalid_input` if VERBSPP_WORLD_SIZE or VERBSPP_RANK is not a number, or
+  /// VERBSPP_MEETING_POINT is set, since the list determines the meeting point
   [[nodiscard]] static result<hosts_bootstrap> from_environment(const wait_limit& limit) noexcept;
 
   [[nodiscard]] std::uint32_t rank() const noexcept { return met_.rank(); }

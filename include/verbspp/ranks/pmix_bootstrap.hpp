@@ -17,14 +17,15 @@ namespace detail {
 class pmix_session;
 }
 
-/// A bootstrap that uses PMIx, which cluster launchers such as `mpirun`, `prun` and `srun
+/// A bootstrap that uses PMIx, which cluster launchers such as Open MPI's `mpirun`, `prun` and
+/// `srun
 /// --mpi=pmix` support. The library must have been built with PMIx (Meson option `pmix`).
 ///
 /// When the limit of a fence is reached, PMIx does not report which ranks are missing. It cannot
 /// continue after some ranks have abandoned a fence, so end the job in that case.
 ///
-/// This object owns the connection between the process and its launcher. Thread rule: as for a
-/// standard container.
+/// All copies share one connection between the process and its launcher, which ends with the last
+/// copy. Thread rule: one thread at a time for all copies together.
 class pmix_bootstrap {
  public:
   /// True if this process was started by such a launcher.

@@ -17,7 +17,8 @@ namespace detail {
 class tcp_rank;
 }
 
-/// The rank of this process, the size of its world, and the address at which the ranks meet.
+/// The rank of this process, the size and name of its world, and the address at which the ranks
+/// meet.
 struct tcp_launch {
   std::uint32_t rank = 0;
   std::uint32_t size = 0;
@@ -39,9 +40,9 @@ struct tcp_launch {
 /// The connections are neither encrypted nor authenticated, so the meeting point should be in a
 /// network that only trusted processes can reach.
 ///
-/// Destroying the bootstrap leaves the world. Since the meeting point is a thread of rank 0, rank
-/// 0's destructor waits until all ranks have left, for at most 5 seconds. Thread rule: as for a
-/// standard container.
+/// All copies share one connection. Destroying the last copy leaves the world. Since the meeting
+/// point is a thread of rank 0, rank 0's destructor then waits until all ranks that have joined
+/// have left, for at most 5 seconds. Thread rule: one thread at a time for all copies together.
 class tcp_bootstrap {
  public:
   /// Joins the world.

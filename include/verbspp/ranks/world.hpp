@@ -37,7 +37,8 @@
 namespace verbspp {
 
 /// A value that can be passed to collective steps. It must be trivially copyable and default
-/// constructible, have at most 256 bytes, and be neither an array, a pointer nor a view.
+/// constructible, have at most 256 bytes, and be neither an array, a pointer, a view, a result nor
+/// an optional.
 template <class Value>
 concept CollectiveValue =
     detail::because(!detail::MayLackValue<Value>,
@@ -121,10 +122,10 @@ class world {
 
   /// Connects each rank to all ranks with channels that have the parameters of the builder `like`.
   /// On success, all channels are connected at both ends.
-  /// \errors as `prepare_group` and `group::handshake`; those of the bootstrap, with the rank;
-  /// `invalid_input` if the bootstrap's size is 0 or above 65,535, or its rank is not below its
-  /// size; `mismatch` if another rank uses a different version of the library; `not_supported` for
-  /// a builder of UC channels
+  /// \errors as `prepare_group` and `group::handshake`; those of the bootstrap, with the rank if
+  /// there is one; `invalid_input` if the bootstrap's size is 0 or above 65,535, or its rank is not
+  /// below its size; `mismatch` or `invalid_input` if another rank uses an incompatible version of
+  /// the library; `not_supported` for a builder of UC channels
   template <class Model, transport Transport, queue_pair_parameter_set Given>
     requires Bootstrap<Model>
   [[nodiscard]] static group_result<world> join(Model bootstrap,
@@ -209,8 +210,8 @@ class world {
   /// Sends this rank's value to all ranks, and returns the values of all ranks, in the order of the
   /// ranks. Values are numbers, text, named structures, handles to remote memory, and tuples of
   /// these, as in an exchange. This call uses the bootstrap, so it is meant for setup.
-  /// \errors those of the bootstrap, with the rank; `invalid_input` if the bytes that a rank sent
-  /// do not represent such a value
+  /// \errors those of the bootstrap, with the rank if there is one; `invalid_input` if the bytes
+  /// that a rank sent do not represent such a value
   template <class Value>
   [[nodiscard]] group_result<std::vector<Value>> exchange(const Value& mine,
                                                           const wait_limit& limit) {
@@ -264,7 +265,7 @@ class world {
       const peer_list& ranks, const wait_limit& limit,
       barrier_kind kind = barrier_kind::by_size) noexcept;
   /// A barrier inside a scope of `peers()`. This rank takes part only after all requests that were
-  /// posted through the scope have finished, within the scope's limit. On RC, when the barrier has
+  /// posted through the scope have finished, within the scope's limit. When the barrier has
   /// succeeded, all data that other ranks wrote through their scopes before the barrier has
   /// therefore arrived.
   /// \errors as for the barriers above; if a request of the scope has failed, the error of that
@@ -275,7 +276,7 @@ class world {
                         barrier_kind kind = barrier_kind::by_size) noexcept;
 
   /// Returns the values of all ranks, in the order of the ranks, on every rank. It uses
-  /// dissemination: n log n messages in log n steps.
+  /// dissemination: n log n messages in log n rounds.
   /// \errors as `barrier`, for the first rank that failed
   template <class Value>
     requires CollectiveValue<Value>
@@ -301,7 +302,7 @@ class world {
     return all;
   }
   /// Combines the values of all ranks with `combine`, and returns the same bytes on every rank. It
-  /// uses a binomial tree, first up and then down: 2 (n - 1) messages in 2 log n steps.
+  /// uses a binomial tree, first up and then down: 2 (n - 1) messages in 2 log n rounds.
   ///
   /// The order of combination depends only on the number of ranks. `combine(left, right)` combines
   /// the values of adjacent ranks: ((0 1) (2 3)) ((4 5) 6) for seven ranks. `combine` therefore
@@ -326,8 +327,9 @@ class world {
     return total;
   }
   /// Returns the value of the rank `root` on every rank. It uses a binomial tree: n - 1 messages in
-  /// log n steps. A rank returns as soon as it has forwarded the value, and does not wait for late
-  /// ranks. However, it is never more than two values ahead of a rank to which it sends.
+  /// log n rounds. Once connected, a rank returns as soon as it has forwarded the value, and does
+  /// not wait for late ranks. However, it is never more than two values ahead of a rank to which it
+  /// sends.
   /// \errors as `all_gather`; `invalid_input` if `root` is not a rank
   template <class Value>
     requires CollectiveValue<Value>
@@ -343,8 +345,9 @@ class world {
   /// each other, even if a rank has left out some steps. If the program has replaced one of the
   /// world's channels, or has connected it to a different peer, this function does not change the
   /// channel while it is connected at both ends, and steps do not use it afterwards either.
-  /// \errors those of the bootstrap, `channel::renew` and `handshake`, with the rank; `busy` if a
-  /// step of this rank is in progress
+  /// \errors those of the bootstrap, `channel::renew` and `handshake`, with the rank if there is
+  /// one; `busy` if a step of this rank is in progress; `not_connected` if the program has moved
+  /// the group out of the world
   [[nodiscard]] group_result<void> mend(const wait_limit& limit) noexcept;
 
   friend std::ostream& operator<<(std::ostream& out, const world& w);
@@ -372,8 +375,8 @@ class world {
       any_bootstrap launched, group peers, detail::owned<detail::channel_source> source,
       const protection_domain& domain, const detail::queue_pair_settings& like, wait_mode waiting,
       const wait_limit& limit) noexcept;
-  /// Gets the values of all ranks, and the sizes of these values. `all` is divided into equal
-  /// parts, one for each rank.
+  /// Publishes this rank's value, and gets the values of all ranks and their sizes. `all` is
+  /// divided into equal parts, one for each rank.
   [[nodiscard]] group_result<void> exchange_bytes(std::span<const std::byte> mine,
                                                   std::span<std::byte> all,
                                                   std::span<std::size_t> sizes,
