@@ -176,7 +176,7 @@ class game {
       peer_echoes_ = true;
       return success();
     }
-    // The server of either program answers message i with its own message i; the client of
+    // The server of either program answers message i with message i; the client of
     // ibv_rc_pingpong continues with the message that it received.
     const std::uint32_t expected = peer_echoes_ ? received_ - 1 : received_;
     if (same(incoming_.bytes(), lines_.message(expected), given_.check)) return success();
@@ -231,7 +231,8 @@ result<void> check_size(const options& given, const port_attributes& port) {
                             "the port imposes this limit; choose a smaller --size");
 }
 
-/// Sets the parameters that the user has given. The others keep the builder's defaults.
+/// Builds a queue pair with the GID index and the path MTU that the user has given. The builder's
+/// defaults replace missing ones.
 template <class Builder>
 auto build(const Builder& builder, const options& given) {
   const auto with_gid = [&](const auto& next) {

@@ -79,8 +79,8 @@ transport_result<void> run(std::string_view device_name) {
   VERBSPP_TRYV(ping.expect());
   VERBSPP_TRYV(pong.expect());
 
-  // A peer's endpoint contains its address, queue pair number and QKey. Nothing else is sent out of
-  // band.
+  // A peer's endpoint contains its address, queue pair number and QKey, which is all that a sender
+  // needs.
   const endpoint peer = pong.queue_pair.endpoint();
   VERBSPP_TRY(there, ping.queue_pair.address_of(peer));
   VERBSPP_TRYV(ping.send("ping", there.destination(peer.number, peer.qkey)));
@@ -94,8 +94,9 @@ transport_result<void> run(std::string_view device_name) {
 
   // A multicast group has a GID of its own. On RoCE v2, this is the GID of an IP multicast group of
   // the same family as the port's address; the host has to join that group as well
-  // (IP_ADD_MEMBERSHIP), unless the device has addresses of its own. On InfiniBand, the subnet
-  // manager assigns the GID and the LID.
+  // (IP_ADD_MEMBERSHIP), unless no network interface has the device's addresses, as with softverbs.
+  // On InfiniBand, the group also has a LID, which the subnet manager assigns; softverbs accepts
+  // any multicast LID.
   const bool is_ipv4 = peer.address.is_ipv4_mapped();
   const gid group = is_ipv4 ? gid{{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 239, 1, 2, 3}}
                             : gid{{0xff, 0x12, 0x40, 0x1b, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3}};

@@ -50,8 +50,6 @@ gid ipv4_mapped_at(std::span<const std::byte> header, std::size_t offset) noexce
 
 }  // namespace
 
-// Defined here, because instantiating another span type in the header would slow down the
-// compilation of all files that include it.
 received_datagram::received_datagram(const ibv_wc& native, std::span<std::byte> memory) noexcept
     : native_(native),
       memory_(memory.first(std::min<std::size_t>(memory.size(), native.byte_len))) {}

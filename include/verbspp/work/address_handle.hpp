@@ -55,14 +55,15 @@ class datagram_destination {
 /// The path to a port or a multicast group, for UD queue pairs of one protection domain.
 ///
 /// A move-only owner, which keeps its protection domain alive. Destroy an address handle only after
-/// the sends that use it have completed. Thread rule: several threads may use it at the same time.
+/// the sends that use it have completed. Thread rule: several threads may call its const functions
+/// at the same time.
 class VERBSPP_CONSUMABLE address_handle {
  public:
   /// Resolves the path (`ibv_create_ah`). On Ethernet, this determines the peer's MAC address, and
   /// may take as long as an ARP request.
   /// \errors `invalid_input` for a port or GID index that the device does not have, or a path
   /// without an address; `mismatch` for a path whose link layer differs from the port's;
-  /// `timed_out` if the address cannot be resolved; `resource_exhausted`
+  /// `timed_out` or `driver` if the address cannot be resolved; `resource_exhausted`
   [[nodiscard]] static result<address_handle> create(const class protection_domain& domain,
                                                      port_number port, const path& way) noexcept;
   /// Creates an address handle for the sender of a datagram that arrived at this port.

@@ -116,7 +116,7 @@ inline constexpr std::size_t usual_inline_bytes = Requests < 64 ? 256 * Requests
 inline constexpr std::size_t largest_list = std::size_t{256} * 1024;
 
 /// The storage for a batch's list of requests. It is left uninitialized until requests are added,
-/// because clearing it would cost more than filling it.
+/// because clearing all of it would take time.
 template <class Native, std::size_t Requests, std::size_t Elements, std::size_t InlineBytes = 0>
 struct list_storage {
   static_assert(Requests > 0, "a batch needs room for at least one request");

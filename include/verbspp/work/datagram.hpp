@@ -58,8 +58,9 @@ class received_datagram {
   [[nodiscard]] std::optional<gid> destination_address() const noexcept;
 
   [[nodiscard]] const ibv_wc& native() const noexcept { return native_; }
-  /// The 40 bytes for the global route header, as they arrived. Their content is undefined if the
-  /// datagram has no such header. With RoCE v2 over IPv4, the last 20 bytes are the IP header.
+  /// The 40 bytes for the global route header, as they arrived, or fewer if the memory is shorter.
+  /// Their content is undefined if the datagram has no such header. With RoCE v2 over IPv4, the
+  /// last 20 bytes are the IP header.
   [[nodiscard]] std::span<std::byte> header() const noexcept;
 
  private:

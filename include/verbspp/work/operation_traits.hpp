@@ -23,7 +23,7 @@ namespace verbspp {
 /// - `offered_by(device)`: whether a device supports it;
 /// - `only_extended`: whether `ibv_post_send` lacks it;
 /// - `has_call(queue_pair)`: whether the queue pair's extended interface has it; by default,
-///   whether the function pointer `call` is not null;
+///   whether the function pointer `call` is not null, or true if the trait has no `call`;
 /// - `has_elements`, `elements(operation)`: whether it uses memory on this side, and that memory;
 /// - `flags(operation)`: its `ibv_send_flags`, except signaled and inline;
 /// - `is_sound(operation)`, `unsoundness(operation)`: whether its values are consistent (regardless

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The operations that requests can perform. Each is a plain value, and has a trait that maps it to
-/// libibverbs. A separate tag specifies how a request is tracked.
+/// The operations that requests can perform. Each is a plain value. A trait maps each operation of
+/// a send queue to libibverbs. A separate tag specifies how a request is tracked.
 ///
 /// An operation is usually written where it is posted: `post_write({.elements = part, .remote =
-/// memory})`. It can also be stored and returned. It contains everything that the request needs,
-/// except inline bytes and *ranges* of elements, which must live until the request has been posted.
+/// memory})`. It can also be stored and returned, but it only refers to inline bytes and to
+/// *ranges* of elements, which must live until the request has been posted.
 ///
 /// To add an operation, add its value, its trait and its entry in `send_operations` here; its
 /// function in send_queue_operations.hpp; and its name to `work_operation` in work_error.hpp and
@@ -296,7 +296,7 @@ inline constexpr bool knows_atomic_write = requires(Native& native) { native.wr_
 template <class Native>
 inline constexpr bool knows_flush = requires(Native& native) { native.wr_flush; };
 
-/// Bits of `ibv_device_attr_ex::device_cap_flags_ex`, which libibverbs does not name.
+/// Bits of `ibv_device_attr_ex::device_cap_flags_ex` for which libibverbs has no names.
 inline constexpr std::uint64_t device_flushes =
     std::uint64_t{1} << 38 | std::uint64_t{1} << 39;  // globally, persistently
 inline constexpr std::uint64_t device_writes_atomically = std::uint64_t{1} << 40;

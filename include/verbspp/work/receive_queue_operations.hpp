@@ -16,8 +16,8 @@ namespace verbspp {
 /// The memory belongs to the device until the receive has completed. On UD, the first 40 bytes of
 /// the memory are reserved for the global route header, and `received_datagram` returns the payload
 /// that follows it.
-/// \errors for queues: `would_block` if the queue is full; `invalid_input` for too many elements,
-/// or too few bytes on UD; `driver`
+/// \errors for a queue pair: `would_block` if the queue is full; `invalid_input` for too many
+/// elements, or too few bytes on UD; `driver`
 template <class Poster, queue_pair_state State, receive_queue_kind Receives,
           class Tag = receive_tag>
 class VERBSPP_CONSUMABLE receive_queue_operations {

@@ -76,8 +76,8 @@ class work_completion {
   explicit work_completion(const ibv_wc& native) noexcept : native_(native) {}
 
   [[nodiscard]] std::uint64_t wr_id() const noexcept { return native_.wr_id; }
-  /// The number of the queue pair to which the request was posted. It is needed if several queue
-  /// pairs share the completion queue.
+  /// The number of the queue pair that processed the request. It is needed if several queue pairs
+  /// share the completion queue.
   [[nodiscard]] verbspp::queue_pair_number queue_pair_number() const noexcept {
     return detail::queue_pair_number_of(native_.qp_num);
   }

@@ -161,8 +161,8 @@ class work_error {
 
 std::ostream& operator<<(std::ostream& out, const work_error& e);
 
-/// The exception that `work_result::value()` throws; `what()` is the error's message, cut off after
-/// 511 characters.
+/// The exception that `value()` of a result throws for a failed request. `what()` is the error's
+/// message, cut off after 511 characters.
 class VERBSPP_EXCEPTION work_exception : public std::system_error {
  public:
   explicit work_exception(const work_error& cause);
