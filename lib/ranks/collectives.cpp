@@ -15,9 +15,9 @@ enum class kind_of_step : std::uint8_t { broadcast = 16, gather, all_gather, all
   return detail::tag_of({static_cast<std::uint64_t>(kind), size, root});
 }
 
-/// One rank's edges in a binomial tree. Places are counted from the root. The subtree of place p
-/// ends before p plus the lowest set bit of p, and the k-th child of place p is at p + 2^k. So each
-/// subtree consists of consecutive places.
+/// One rank's edges in a binomial tree. Places are counted from the root, which is place 0. The
+/// subtree of any other place p ends before p plus the lowest set bit of p. The children of place p
+/// are at p + 1, p + 2, p + 4 and so on. So each subtree consists of consecutive places.
 class tree {
  public:
   tree(std::uint32_t rank, std::uint32_t root, std::uint32_t size) noexcept

@@ -117,11 +117,11 @@ inline constexpr const char* collective_step = "collective step of a world";
 /// `begin`, `signal`, `await` and `end` return true when they are done, and have to be called again
 /// otherwise. If the caller may block, `begin` waits for addresses from the bootstrap, and `end`
 /// for the step's requests. Otherwise, `begin` waits for addresses for up to 200 ms in each call,
-/// and `end` waits only while it closes connections at the limit. `signal` and `await` do not wait
-/// for the other rank. `checks` makes a call also respond to connection requests, which may take up
-/// to 200 ms for each new rank, and look for failures and for the limit. That is too expensive for
-/// each round of a thread that polls. The functions for values wait, and so do `drive` and
-/// `finish`, which make such calls until they are done.
+/// and `end` does not wait for requests, but closes their connections when the limit is reached.
+/// `signal` and `await` do not wait for the other rank. `checks` makes a call also respond to
+/// connection requests, which may take up to 200 ms for each new rank, and look for failures and
+/// for the limit. That is too expensive for each round of a thread that polls. The functions for
+/// values wait, and so do `drive` and `finish`, which make such calls until they are done.
 class [[gnu::visibility("hidden")]] signals::step {
  public:
   /// \param ranks must stay valid as long as this object exists
