@@ -92,8 +92,8 @@ void frame_rule::ask(input& said, ibv_flow_spec_type type, Specification wanted,
   wanted.type = type;
   wanted.size = sizeof(wanted);
   wanted.val = has;
-  // The mask has all bits set, no bits set, or bits from the input. In one case, the value comes
-  // from the input instead of the frame.
+  // The mask has all supported bits set, no bits set, or bits from the input. In one case, the
+  // value comes from the input instead of the frame.
   const unsigned how = said.below(8);
   std::memset(&wanted.mask, how == 0 ? 0 : 0xff, sizeof(wanted.mask));
   if (how == 1 || how == 2) {

@@ -17,8 +17,8 @@ namespace fuzz {
 /// The multicast group to which some frames are sent.
 inline constexpr std::array<std::uint8_t, 6> group_of_frames{3, 0, 0, 0, 0, 1};
 
-/// Returns an Ethernet frame whose headers are consistent, except where the input changes or
-/// truncates them.
+/// Returns an Ethernet frame in which each header has the type that the previous one names, except
+/// where the input changes or truncates the frame.
 std::vector<std::uint8_t> make_frame(input& said);
 
 /// A flow rule. It matches parts of a frame, or other values, which the input chooses.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// A libFuzzer target. Frames that consist of arbitrary bytes must be parsed without accesses
-/// beyond their end, and a rule that requires the content of a frame must match that frame.
+/// A libFuzzer target. Any frame must be parsed without accesses beyond its end, and a rule that
+/// requires the headers of a frame must match that frame.
 
 #include "frame.hpp"
 #include "machine/flow_filter.hpp"

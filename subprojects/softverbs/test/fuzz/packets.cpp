@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// A libFuzzer target. Arbitrary data arrives at softverbs' sockets, and in a ring of memory
-/// that another process shares. This data may break only the queue pair whose peer it claims to
-/// come from. Memory that isn't registered must stay unchanged, and a posted request must complete
-/// at most once.
+/// A libFuzzer target. Arbitrary data arrives at softverbs' sockets, and in a ring in shared
+/// memory. This data may break only the queue pair whose peer it claims to come from. Memory that
+/// isn't registered must stay unchanged, and a posted request must complete at most once.
 ///
 /// The sender is in the same process as the receiver, because its packets claim to come from there,
 /// and softverbs checks that with the kernel's help. The device runs in single steps, so that an
@@ -99,8 +98,7 @@ class stranger {
   }
   void scribble(fuzz::input& said) {
     if (shared_.empty()) return;
-    // Writes mostly to the places where the two ends store their positions, and to the beginnings
-    // of messages.
+    // Writes to the start of a cache line, because positions and messages start there.
     const std::size_t place = said.take<std::uint16_t>();
     const std::size_t at = said.below(2) == 0 ? place % ring_end::state_bytes / 64 * 64
                                               : ring_end::state_bytes + place * 64;
@@ -197,7 +195,8 @@ class letter {
     const std::size_t length = std::min(from.size(), to.size());
     if (length != 0) std::memcpy(to.data(), from.data(), length);
   }
-  /// Addresses the packet to a different destination on the same queue pair.
+  /// Addresses the packet to another shared receive queue, to a multicast group, or to a memory
+  /// window, depending on the type of the queue pair.
   void go_elsewhere(packet_header& header, fuzz::input& said) const {
     if (type_ == IBV_QPT_XRC_RECV) {
       header.shared_queue = said.below(4) == 0 ? said.take<std::uint32_t>() : to_.shared_number(1);
@@ -262,7 +261,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t len
   ibv_qp_type type = types[first % types.size()];
   if (type == IBV_QPT_RAW_PACKET && !home.may_send_frames()) type = IBV_QPT_UD;
   {
-    // There are only a few other queue pairs, so this number is not in use.
+    // Numbers are assigned in a cycle. This one is about half a cycle ahead, so it is not in use.
     static std::uint32_t runs = 0;
     const std::uint32_t absent =
         home.slot() << wire::index_bits | ((++runs + wire::index_mask / 2) & wire::index_mask);

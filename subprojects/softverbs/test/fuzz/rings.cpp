@@ -22,8 +22,8 @@ namespace {
 
 constexpr unsigned most_turns = 200;
 
-/// The two ends of a ring. Their memory is exactly as long as the shared memory, so that
-/// AddressSanitizer detects accesses beyond its end.
+/// The memory that the two ends of a ring share. It has exactly the length that they expect, so
+/// that AddressSanitizer detects accesses beyond its end.
 class pair_of_ends {
  public:
   pair_of_ends() {

@@ -18,7 +18,7 @@ namespace fuzz {
 namespace {
 
 constexpr std::size_t page = 4096;
-/// The region has room for messages of several packets.
+/// The region has room for a message of two packets.
 constexpr std::size_t registered = 2 * softverbs::packet_bytes;
 constexpr unsigned char untouched = 0xc5;
 constexpr std::uint64_t receive_bit = std::uint64_t{1} << 63;

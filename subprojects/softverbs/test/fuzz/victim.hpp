@@ -19,8 +19,8 @@ class device {
  public:
   static device& only();
 
-  /// Called before each input, so that all inputs start from the same state. Fills the registered
-  /// memory with one value, and all other memory with another.
+  /// Called for each input, so that all inputs start with the same memory. Fills the registered
+  /// memory with one value, and the pages before and after it with another.
   void begin();
   /// Does the same as `begin`, and also suspends the device. From then on, the device runs only in
   /// single steps, and sends all requests as packets.
@@ -37,7 +37,7 @@ class device {
   ibv_ah_attr way_here() const;
   /// Returns the multicast group that unconnected queue pairs of this type join.
   static ibv_gid group(ibv_qp_type type) noexcept;
-  /// Returns false if the user can't create raw packet queue pairs.
+  /// Returns false if raw packet queue pairs can't be created.
   bool may_send_frames() const noexcept { return may_send_frames_; }
 
   ibv_context* context = nullptr;
@@ -68,7 +68,7 @@ class victim {
 
   /// Posts a receive. With XRC, `which` selects one of the two shared receive queues.
   void post_receive(std::size_t offset, std::uint32_t length, unsigned which = 0);
-  /// Returns the number of a shared receive queue, or 0 without XRC.
+  /// Returns the number of a shared receive queue, or 0 unless the type is IBV_QPT_XRC_RECV.
   std::uint32_t shared_number(unsigned which) const noexcept;
   /// Replaces a shared receive queue with a new one.
   void renew_shared(unsigned which);
