@@ -6,7 +6,7 @@
 #include <string_view>
 
 int main(int count, char** arguments) {
-  // Tests with two processes start this program once more, with this argument.
+  // An object of the class `peer` starts this program once more, with these arguments.
   if (count == 3 && std::string_view(arguments[1]) == "--peer") return play(arguments[2]);
   return run_test_cases(count, arguments);
 }

@@ -73,7 +73,7 @@ rdma_cm_event* event_source::next() {
   rdma_cm_event* event = nullptr;
   REQUIRE(rdma_get_cm_event(channel, &event) == 0);
   last_ = *event;
-  // Both structures in the union begin with the same members, and the private data is among them.
+  // Both structures in the union begin with the private data and its length.
   rdma_conn_param& told = last_.param.conn;
   const bool is_of_group =
       event->event == RDMA_CM_EVENT_MULTICAST_JOIN || event->event == RDMA_CM_EVENT_MULTICAST_ERROR;

@@ -33,8 +33,8 @@ options raw(const char* device, const endpoint* host) {
   return {.device = device, .type = IBV_QPT_RAW_PACKET, .host = host};
 }
 
-/// Returns true if the frame belongs to one of this process's tests. Queue pairs that match all
-/// frames also get those that unrelated processes send.
+/// Returns true if the frame belongs to one of this process's tests. Rules that match all frames
+/// also match those that unrelated processes send.
 bool is_of_own(const frame& received) {
   const mac own = own_mac(0);
   return received.size() >= 12 && std::equal(own.begin(), own.end() - 1, received.begin() + 6);

@@ -180,7 +180,7 @@ void scribble(const order& asked) {
   while (steady::now() < until) {
     for (int count = 0; count < 200 && !memories.empty(); ++count) {
       const auto& memory = memories[random() % memories.size()];
-      // Half of the writes go to the beginning, most of which is in use.
+      // Half of the writes go to the beginning, where a ring has its positions.
       const std::size_t within =
           random() % 2 == 0 ? std::min<std::size_t>(8192, memory.size()) : memory.size();
       const std::size_t at = random() % (within - 8) & ~std::size_t{7};

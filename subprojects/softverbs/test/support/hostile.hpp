@@ -9,11 +9,12 @@
 /// Malicious processes that belong to the same user, and attack the device of another process.
 namespace hostile {
 
-/// A command that the test sends to a `liar`.
+/// A command that the test sends to a malicious process. Only a `liar` uses `what`.
 struct order {
   enum class kind : std::uint8_t {
     leave,
-    /// Writes false data to the liar's own tables. `number` selects the data.
+    /// Writes false data to the liar's own tables, or to other memory that it shares. `number`
+    /// selects the data.
     lie,
     /// Announces that the liar uses the queue pair and the region at the indices `pair` and
     /// `region` of the tables, and never revokes the announcement.

@@ -19,7 +19,7 @@
 namespace limits_of_host {
 namespace {
 
-/// Captures stderr. Returns its first line.
+/// Captures stderr. `line` returns its first line.
 class listener_to_errors {
  public:
   listener_to_errors() : said_(std::tmpfile()), before_(::dup(STDERR_FILENO)) {
@@ -62,9 +62,8 @@ std::string own_kind() {
   return {};
 }
 
-/// Opens the device, and returns the name of the socket on which this process then listens, without
-/// the number at its end. The device must be closed before the call, and is closed again
-/// afterwards.
+/// Opens the device, and closes it again. Returns the name of the socket on which this process
+/// listened in the meantime, without the number at its end.
 std::string kind_of_this_process() {
   const open_context device;
   return own_kind();
@@ -131,7 +130,7 @@ int seeker() {
     const int taken = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     sockaddr_un name{};
     name.sun_family = AF_UNIX;
-    // steady: the name is unique, because it depends on a configuration that only this process has
+    // steady: if another process has this name, the caller tries the next one
     text.copy(name.sun_path + 1, sizeof(name.sun_path) - 1);
     const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + text.size());
     const bool has_it = ::bind(taken, reinterpret_cast<const sockaddr*>(&name), length) == 0;

@@ -9,7 +9,7 @@ namespace limits_of_host {
 int latecomer();
 /// Opens the device although no thread can be started. Succeeds if the error says so.
 int without_threads();
-/// Connects to a peer whose slot belongs to a process that uses a different version of softverbs.
+/// Connects to a slot that seems to belong to a process with a different version of softverbs.
 /// Succeeds if the error says so.
 int seeker();
 

@@ -40,8 +40,8 @@ void put(int socket, const void* bytes, std::size_t length) {
     throw std::runtime_error("the other process has exited");
 }
 
-/// The time limit for data from the test, which never expires. If the test dies, its connection is
-/// closed, which ends the wait.
+/// A time limit that never expires. If the test dies, its connection is closed, which ends the
+/// wait.
 constexpr int without_limit = -1;
 
 void get(int socket, void* bytes, std::size_t length,
@@ -172,7 +172,7 @@ int withdrawer() {
   if (ibv_dereg_mr(end.region) != 0) return 2;
   end.region = nullptr;
   std::fill(end.memory.begin(), end.memory.end(), static_cast<unsigned char>(2));
-  // By now, a write has been refused, and the writes before it are complete.
+  // The event means that a write has been refused. The writes before it are complete.
   if (end.event().event_type != IBV_EVENT_QP_ACCESS_ERR) return 4;
   return std::count(end.memory.begin(), end.memory.end(), 2) ==
                  static_cast<std::ptrdiff_t>(end.memory.size())
@@ -273,7 +273,7 @@ int hold_device_memory() {
       if (ibv_dereg_mr(region) != 0) return 8;
       bytes.assign(bytes.size(), 2);
       if (ibv_memcpy_to_dm(memory, 0, bytes.data(), bytes.size()) != 0) return 9;
-      // By now, a write has been refused, and the writes before it are complete.
+      // The event means that a write has been refused. The writes before it are complete.
       if (end.event().event_type != IBV_EVENT_QP_ACCESS_ERR) return 12;
       if (ibv_memcpy_from_dm(bytes.data(), memory, 0, bytes.size()) != 0) return 10;
       if (std::count(bytes.begin(), bytes.end(), 2) != static_cast<std::ptrdiff_t>(bytes.size()))
@@ -355,7 +355,7 @@ peer::peer(const char* part, const char* setting) {
     throw std::runtime_error("socketpair failed");
   posix_spawn_file_actions_t actions;
   ::posix_spawn_file_actions_init(&actions);
-  // If the two numbers were equal, dup2 would do nothing, and close-on-exec would stay set.
+  // If the two numbers were equal, older versions of glibc would leave close-on-exec set.
   const int passed = pair[1] == peer_descriptor ? ::dup(pair[1]) : pair[1];
   ::posix_spawn_file_actions_adddup2(&actions, passed, peer_descriptor);
   char program[] = "/proc/self/exe";

@@ -18,8 +18,7 @@ class peer {
   /// Exchanges addresses with the process's endpoint, and connects both endpoints. Returns the
   /// address of the other endpoint.
   address meet(endpoint& end);
-  /// `tell` sends bytes to the process, and `hear` receives bytes from it. Both serve to
-  /// synchronize with it.
+  /// `tell` sends bytes to the process, and `hear` receives bytes from it.
   void tell(char word);
   void tell(const void* bytes, std::size_t length);
   char hear();
@@ -49,14 +48,14 @@ inline constexpr std::uint16_t lid_of_group = 0xc077;
 bool shares_memory();
 
 /// Writes to the peer's memory until requests no longer need packets, which requires shared memory
-/// if the peer is another process. Returns false if they always need packets.
+/// if the peer is another process. Returns false if they still need packets after `patience`.
 bool becomes_direct(endpoint& end, const address& there, std::uint64_t offset = 0,
                     std::uint32_t length = 1);
 
 /// Runs the part with this name in this process, and returns its exit code.
 int play(const char* part);
 
-/// The functions with which parts synchronize with the test.
+/// The functions with which parts communicate with the test.
 namespace with_test {
 address meet(endpoint& end);
 void tell(char word);

@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <string>
 
-/// An rsocket, closed at the end of the test.
+/// An rsocket, which the destructor closes.
 struct one_rsocket {
   explicit one_rsocket(int type = SOCK_STREAM, int domain = AF_INET);
   /// Takes ownership of an accepted rsocket.

@@ -21,8 +21,8 @@ inline bool sleeps(pid_t thread) {
   return name_end != std::string::npos && line.compare(name_end + 2, 1, "S") == 0;
 }
 
-/// Runs `call` on another thread, and checks that it sleeps until `end` is called. Returns the
-/// result of `call`.
+/// Runs `call` on another thread, and calls `end` when that thread sleeps. Checks that `call` does
+/// not return before that. Returns the result of `call`.
 template <typename Call, typename End>
 int returns_only_after(Call call, End end) {
   std::atomic<pid_t> thread{0};
