@@ -273,7 +273,7 @@ TEST_CASE("flow: default rules get frames for foreign addresses that no normal r
   ends.send(ends.to(8, 4));
   CHECK(ends.second.next() == ends.to(9, 3));
   CHECK(ends.first.next() == ends.to(8, 4));
-  // A queue pair receives its own frames only if a normal rule matches them.
+  // A queue pair receives its own frames through normal rules, but not through default rules.
   ends.sender.hear(rule().to(own_mac(7)));
   std::copy_n(ends.to(7, 5).begin(), 15, ends.sender.memory.begin() + (1 << 19));
   REQUIRE(ends.sender.send(1, {ends.sender.piece(1 << 19, 15)}, 0) == 0);
@@ -425,7 +425,7 @@ TEST_CASE("flow: a queue pair with rules can't be destroyed") {
 TEST_CASE("flow: thousands of rules can be created and work") {
   if (!may_send_frames()) return;
   frame_end end;
-  // Some benchmarks create this many rules to measure how fast that is.
+  // Some benchmarks create thousands of rules to measure how fast that is.
   for (std::uint16_t port = 1; port <= 4000; ++port)
     end.hear(rule().to(own_mac(2)).with(IBV_FLOW_SPEC_UDP, to_port(port)));
   for (const std::uint16_t port : {1, 2000, 4000}) {

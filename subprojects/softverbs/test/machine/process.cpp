@@ -116,7 +116,7 @@ TEST_CASE("two processes may send large amounts to each other") {
   CHECK(other.wait() == 0);
 }
 
-TEST_CASE("the death of a peer is detected within the configured time") {
+TEST_CASE("a request to a peer that has died exhausts its retries") {
   peer other("target");
   endpoint end(watchful());
   const address there = other.meet(end);
@@ -193,7 +193,7 @@ TEST_CASE("a peer that was told not to share memory is reached only by packets")
   other.finish();
 }
 
-TEST_CASE("a peer that dies between one-sided requests is detected and nothing else is written") {
+TEST_CASE("if a peer dies between one-sided requests, a later request exhausts its retries") {
   for (const std::uint64_t last : {1, 2, 4, 20, 100}) {
     peer other("target");
     endpoint end(watchful());
@@ -501,8 +501,8 @@ TEST_CASE("a child of fork gets asynchronous events of its own from an inherited
 TEST_CASE("a child of fork without memory gets an error and leaves nothing behind") {
   const open_context opened;
   ibv_context* const inherited = opened.verbs;
-  // While a fault is set, the device counts calls, which requires more memory. So the test runs
-  // both with and without a fault.
+  // While a fault is set, each call is counted, and the first count in the child already allocates
+  // memory. So the test runs both with and without a fault.
   const bool has_faults = GENERATE(false, true);
   if (has_faults) REQUIRE(softverbs_inject("ibv_alloc_pd:1000000=EIO") == 0);
   const forked child([&] {

@@ -85,8 +85,8 @@ TEST_CASE("receive scaling: any frame can be hashed and bytes beyond its end don
   for (int round = 0; round < 5000; ++round) {
     frame any = frame_of(own_mac(2), own_mac(1), round % 2 == 0 ? ipv4_type : ipv6_type,
                          frame(random() % 70));
-    // The bytes are random, except for the IP version, which determines how the other bytes are
-    // read.
+    // The IP packet consists of random bytes, except for its first byte, which contains the
+    // version.
     for (std::size_t place = 15; place < any.size(); ++place) any[place] = byte();
     if (any.size() > 14) any[14] = round % 2 == 0 ? 0x45 : 0x60;
     any.resize(random() % (any.size() + 1));
@@ -180,8 +180,6 @@ TEST_CASE("receive scaling: completions report the rule's tag and can be waited 
   REQUIRE(post(queue, 5, {reinterpret_cast<std::uintptr_t>(memory.data()), 256, region->lkey}) ==
           0);
   REQUIRE(ibv_req_notify_cq(attributes.cq, 0) == 0);
-  // A notification was requested, so it is the device's own thread that adds the completion to the
-  // queue.
   REQUIRE(sender.send_frame(from("10.0.1.1")) == IBV_WC_SUCCESS);
   ibv_cq* const source = take_event_of(channel);
   CHECK(source == attributes.cq);
@@ -193,7 +191,7 @@ TEST_CASE("receive scaling: completions report the rule's tag and can be waited 
   CHECK(ibv_wc_read_flow_tag(completions) == 77);
   CHECK(ibv_wc_read_qp_num(completions) == queue->wq_num);
   CHECK(ibv_wc_read_byte_len(completions) == from("10.0.1.1").size());
-  // While a thread reads the completions one by one, it can't destroy the queues.
+  // While a thread reads completions one by one, it can't reset or destroy the work queue.
   if (!faults_are_in_front()) {
     CHECK(change(queue, IBV_WQS_RESET) == EBUSY);
     CHECK(ibv_destroy_wq(queue) == EBUSY);

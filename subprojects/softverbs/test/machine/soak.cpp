@@ -77,7 +77,7 @@ std::unique_ptr<peer> start(const shared_board& board, std::size_t number, std::
   return std::make_unique<peer>("soaker", said.c_str());
 }
 
-/// Returns the number of pages that a process doesn't share with others.
+/// Returns the number of anonymous pages that a process has in memory.
 long own_pages(pid_t process) {
   long total = 0;
   long resident = 0;
