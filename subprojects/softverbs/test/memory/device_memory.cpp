@@ -27,7 +27,7 @@ ibv_dm* allocate_device_memory(ibv_context* verbs, std::size_t length,
 
 /// Device memory that belongs to an endpoint's context. It is freed before the context is closed.
 struct registered_device_memory {
-  /// Registers `length` bytes, starting at `offset`.
+  /// Allocates `length` bytes, and registers those from `offset` to the end.
   registered_device_memory(const endpoint& owner, std::size_t length, std::size_t offset = 0)
       : memory(allocate_device_memory(owner.context, length)) {
     REQUIRE(memory != nullptr);

@@ -637,8 +637,8 @@ TEST_CASE("all members of a group including the sender receive its messages") {
     CHECK(other_group.end.quiet());
     CHECK(stranger.quiet());
 
-    // Members receive only datagrams that are sent both to the group's address and to the multicast
-    // queue pair number.
+    // A datagram reaches the members only if it is sent both to the group's address and to the
+    // multicast queue pair number.
     REQUIRE(two.end.post_receive(1, {two.end.piece(half, 100)}) == 0);
     REQUIRE(one.end.send_to(handle, two.end.pair->qp_num, 2, {}) == 0);
     CHECK(one.end.wait().status == IBV_WC_SUCCESS);

@@ -169,14 +169,14 @@ TEST_CASE("raw packets: a frame that is too long for its receive is an error at 
 TEST_CASE("raw packets: a frame without a matching rule or a receive is lost") {
   if (!may_send_frames()) return;
   two_frame_ends ends;
-  // Sends frames to an address for which there is no rule, and frames to an end that has no receive
-  // left.
+  // Sends a frame to an address for which there is no rule, and then three frames more than the
+  // right end has receives.
   CHECK(ends.left.send_frame(frame_of(own_mac(9), own_mac(1), experimental_type, {})) ==
         IBV_WC_SUCCESS);
   for (std::uint64_t count = 0; count < frame_end::receives + 3; ++count)
     CHECK(ends.left.send_frame(ends.to_right(count)) == IBV_WC_SUCCESS);
-  // A frame is delivered before the next one is sent, so the last three frames above are certainly
-  // lost.
+  // Frames are processed in order: once the last one has arrived, each earlier frame has been
+  // delivered or dropped.
   frame_end other;
   other.hear(rule().to(own_mac(4)));
   const frame last = frame_of(own_mac(4), own_mac(1), experimental_type, {});
@@ -356,7 +356,7 @@ TEST_CASE("raw packets: malformed frames from other processes crash nothing") {
                 completion.wr_id,
                 {ends.right.piece(completion.wr_id * frame_end::room, frame_end::room)}) == 0);
   }
-  // Earlier frames are delivered before this one, if they are delivered at all.
+  // Earlier frames may occupy all receives, so this one is sent until it arrives.
   const frame one = ends.to_right(77);
   CHECK(eventually([&] {
     CHECK(ends.left.send_frame(one) == IBV_WC_SUCCESS);

@@ -149,7 +149,7 @@ TEST_CASE("XRC: a message consumes a receive of the shared receive queue that it
   }
   for (std::uint64_t id = 0; id < 6; ++id) {
     ibv_srq* into = id % 2 == 0 ? receiver.shared : second;
-    // This message needs several packets.
+    // This message needs two packets.
     std::fill_n(both.sender.memory.begin(), 40000, static_cast<unsigned char>(id + 1));
     REQUIRE(both.sender.send_to(id, number_of(into), 40000) == 0);
     const ibv_wc sent = both.sender.wait();

@@ -34,7 +34,7 @@ ibv_td* thread_domain_of(ibv_context* context) {
   return thread;
 }
 
-/// Replaces the queue pair of an unconnected endpoint with one in another protection domain.
+/// Replaces the queue pair of an endpoint with an unconnected one in another protection domain.
 void move_to(endpoint& end, ibv_pd* domain) {
   REQUIRE(ibv_destroy_qp(end.pair) == 0);
   ibv_qp_init_attr attributes{};
@@ -447,7 +447,7 @@ TEST_CASE("closing a device does not free the memory of queues that the program 
   for (const auto& piece : memory.pieces) ::free(piece.first);
 }
 
-TEST_CASE("a device can be closed after the memory of its queues was unmapped") {
+TEST_CASE("a device can be closed after the memory of its queues became inaccessible") {
   arena memory;
   ibv_context* verbs = open_device("soft0");
   ibv_pd* parent = memory.parent_of(ibv_alloc_pd(verbs));
@@ -474,7 +474,7 @@ TEST_CASE("a device can be closed after the memory of its queues was unmapped") 
   CHECK(memory.given_back() == 0);
 }
 
-TEST_CASE("XRC: a device can be closed after the memory of completions was unmapped") {
+TEST_CASE("XRC: a device can be closed after the memory of completions became inaccessible") {
   arena memory;
   {
     xrc_connection connection;
