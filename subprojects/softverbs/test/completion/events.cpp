@@ -37,7 +37,7 @@ TEST_CASE("a completion wakes a sleeping thread that armed the queue, but only o
   CHECK(!is_readable(link.right.channel->fd, a_moment));
 }
 
-TEST_CASE("only solicited completions and errors wake a queue that is armed for these") {
+TEST_CASE("a queue that is armed for solicited completions reports only these and errors") {
   connection link(with_channel());
   REQUIRE(ibv_req_notify_cq(link.right.queue, 1) == 0);
   for (std::uint64_t id = 0; id < 3; ++id)

@@ -176,8 +176,7 @@ TEST_CASE("a queue that ignores overruns loses completions, but does not fail") 
   CHECK(end.extended->status == IBV_WC_SUCCESS);
   CHECK(end.extended->wr_id == 8);
   ibv_end_poll(end.extended);
-  // The completions of the earlier requests were lost, but these requests no longer occupy the send
-  // queue.
+  // The completions of the earlier requests were lost, but the queue pair still accepts requests.
   for (std::uint64_t id = 0; id < 40; ++id)
     REQUIRE(end.write(id, {end.piece(0, 8)}, other.here(), 0, 0) == 0);
 }

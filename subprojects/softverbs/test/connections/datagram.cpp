@@ -44,7 +44,8 @@ void check_datagram(rdma_cm_id* from, rdma_cm_id* to, const rdma_ud_param& way) 
   rdma_dereg_mr(in);
 }
 
-/// A datagram identifier that has resolved its device. It has a queue pair if one is requested.
+/// A datagram identifier that is bound to an address of a device. It has a queue pair unless
+/// `has_queue_pair` is false.
 struct datagram_id : one_id {
   explicit datagram_id(event_source& events, const char* address, bool has_queue_pair = true)
       : one_id(events, RDMA_PS_UDP) {

@@ -19,15 +19,15 @@
 
 namespace {
 
-/// An endpoint that was created by rdma_create_ep. If it has a channel, its calls don't block.
+/// An identifier, which the destructor passes to rdma_destroy_ep. If it has a channel, its calls
+/// don't block.
 struct one_end {
   one_end() = default;
   explicit one_end(rdma_cm_id* made) : id(made) {}
   one_end(ibv_qp_type type, std::uint16_t port, int flags = 0) {
     rdma_addrinfo* const address = look_up(port, flags, RDMA_PS_IB, type);
     ibv_qp_init_attr wanted = queue_pair(type);
-    // If a listener were given the attributes of a queue pair, it would create a queue pair for
-    // each connection request.
+    // A listener's attributes would be those of the queue pairs that rdma_get_request creates.
     const bool has_queue_pair = (flags & RAI_PASSIVE) == 0;
     const int made = rdma_create_ep(&id, address, nullptr, has_queue_pair ? &wanted : nullptr);
     rdma_freeaddrinfo(address);

@@ -206,7 +206,7 @@ TEST_CASE("unsupported features are refused instead of ignored") {
   CHECK(refusal([&] { return ibv_create_qp_ex(end.context, &wanted); }) == EOPNOTSUPP);
 }
 
-TEST_CASE("queries for vendor options of a connection are refused") {
+TEST_CASE("vendor options of a queue pair can be neither queried nor set") {
   const endpoint end;
   ibv_ece options{};
   CHECK(ibv_query_ece(end.pair, &options) == EOPNOTSUPP);
@@ -241,7 +241,8 @@ TEST_CASE("queue pairs and completion queues above the limits are refused") {
     if (pair == nullptr) return errno;
     CHECK(attributes.cap.max_send_wr >= capacities.max_send_wr);
     CHECK(attributes.cap.max_inline_data >= capacities.max_inline_data);
-    // Inline data uses the space that would otherwise hold the gather elements.
+    // Inline data may use the space of the gather elements, so that much is granted, up to the
+    // limit.
     CHECK(attributes.cap.max_inline_data >=
           std::min(256U, attributes.cap.max_send_sge * unsigned{sizeof(ibv_sge)}));
     CHECK(ibv_destroy_qp(pair) == 0);

@@ -433,7 +433,7 @@ TEST_CASE("each fault counts how often it has taken effect", "[in front]") {
   CHECK(softverbs_faults_struck() == 4);
 }
 
-TEST_CASE("a process reports faults that never took effect and may fail because of them",
+TEST_CASE("with must-strike, a process fails if one of its faults never took effect",
           "[in front]") {
   // The other process gets exactly one completion, and that one belongs to a receive.
   const auto outcome = [](const std::string& list) {
@@ -503,7 +503,8 @@ TEST_CASE("skewed completions of a work queue are overtaken only by those of oth
   CHECK(end.next(0).wr_id == 0);
   CHECK(end.next(0).wr_id == 1);
   CHECK(softverbs_faults_struck() == 1);
-  // The delay is so long that the completion in the other queue comes first even on a slow machine.
+  // The delay is so long that the completion of the other work queue comes first even on a slow
+  // machine.
   faults::add(skewed + "1000s");
   send_to(0);
   send_to(0);
@@ -528,7 +529,7 @@ std::string order_of_steps(unsigned long long seed) {
     all.emplace_back(wants);
     all.back().connect(all.back().here());
   }
-  // Wait until the device has accepted all earlier connections.
+  // Waits until the device has accepted all earlier connections.
   let_everybody_in(host.pair->qp_num);
   standstill held(seed);
   for (std::size_t number = 0; number < pairs; ++number)

@@ -478,7 +478,8 @@ void told(convention reports, int error, long returned, int left_in_errno) {
   CHECK(left_in_errno == error);
 }
 
-/// Returns true for verbs on work queues and their tables, neither of which exists on InfiniBand.
+/// Returns true for verbs that are called on a work queue, or on a table of work queues. InfiniBand
+/// has neither.
 bool is_of_work_queues(const std::string& verb) {
   return verb == "ibv_destroy_rwq_ind_table" || verb == "ibv_destroy_wq" ||
          verb == "ibv_modify_wq" || verb == "ibv_post_wq_recv";
