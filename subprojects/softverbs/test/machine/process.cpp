@@ -248,7 +248,7 @@ TEST_CASE("a peer that is stopped for a while loses no packets") {
   other.finish();
 }
 
-TEST_CASE("UC: remote memory of another process is written") {
+TEST_CASE("UC: writes to another process complete, even after that process has exited") {
   peer other("unreliable target");
   endpoint end(options{.type = IBV_QPT_UC});
   const address there = other.meet(end);
@@ -352,8 +352,8 @@ TEST_CASE("a send queue is drained once the peer has answered and can't be chang
 #if !defined(NO_THREADS_AFTER_FORK)
 namespace {
 
-/// Returns a completion queue that has overrun and has caused an asynchronous event. Returns null
-/// if a call fails.
+/// Returns a completion queue that overruns, which causes an asynchronous event. Returns null if a
+/// call fails.
 ibv_cq* overrun_queue(ibv_context* verbs) {
   ibv_pd* const domain = ibv_alloc_pd(verbs);
   ibv_cq* const queue = ibv_create_cq(verbs, 1, nullptr, nullptr, 0);

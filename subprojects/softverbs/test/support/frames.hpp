@@ -53,7 +53,7 @@ class without_privilege {
   ~without_privilege();
 };
 
-/// A flow rule, with room for its specifications.
+/// A flow rule with its specifications.
 class rule {
  public:
   explicit rule(ibv_flow_attr_type type = IBV_FLOW_ATTR_NORMAL, std::uint16_t priority = 0,
