@@ -51,8 +51,8 @@ double time_to_destroy(std::deque<queue_pair>& all) {
   return (now() - start).count() / pairs;
 }
 
-/// Destroys idle queue pairs, and then those that have just posted a request whose completion was
-/// not polled.
+/// Measures the time to destroy idle queue pairs, and then queue pairs that have just posted a
+/// request whose completion was not polled.
 void destroying() {
   device here(small);
   completion_queue completions(here, 2 * pairs);
@@ -75,7 +75,7 @@ double processor_time() {
   return of(used.ru_utime) + of(used.ru_stime);
 }
 
-/// The share of a processor that an idle program with connections uses.
+/// Measures the share of a processor that an idle program with connections uses.
 void idle() {
   device here(small);
   completion_queue completions(here, 2 * pairs);

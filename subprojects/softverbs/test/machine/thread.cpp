@@ -13,8 +13,8 @@ namespace {
 constexpr int threads = 4;
 constexpr std::uint64_t rounds = 500;
 
-/// Posts whenever the queue has room, and polls in between. Returns the number of completions that
-/// it polled.
+/// Posts writes, and polls whenever the send queue is full, and at the end. Returns the number of
+/// completions that it polled.
 std::uint64_t write_and_poll(endpoint& end, const address& there, std::atomic<bool>& well) {
   std::uint64_t taken = 0;
   const auto poll = [&] {

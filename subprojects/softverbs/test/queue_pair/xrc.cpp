@@ -21,7 +21,7 @@
 
 namespace {
 
-/// A file that is removed at the end of the test.
+/// A file, which the destructor removes.
 struct temporary_file {
   temporary_file() : descriptor(::mkstemp(name.data())) { REQUIRE(descriptor >= 0); }
   temporary_file(const temporary_file&) = delete;

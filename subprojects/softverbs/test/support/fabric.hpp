@@ -168,9 +168,8 @@ struct endpoint {
   std::uint32_t psn = 0;
 };
 
-/// Returns a list of writes, each of which sends the same piece. The list is posted with a single
-/// call, so that the last write is posted before the device can execute any of them. The ids start
-/// with 1.
+/// Returns a list of writes of the same piece. If the list is posted with a single call, the last
+/// write is posted before the device can execute any of them. The ids start with 1.
 std::vector<ibv_send_wr> list_of_writes(std::size_t count, ibv_sge& piece, const address& to,
                                         unsigned flags = IBV_SEND_SIGNALED);
 

@@ -63,7 +63,7 @@ class intruder {
     return error == 0;
   }
 
-  /// Sends a handshake, together with `descriptor` unless that is negative.
+  /// Starts a handshake, and passes `descriptor` to the other end unless that is negative.
   void greet(int descriptor) {
     softverbs::notice greeting{};
     greeting.what = softverbs::notice::kind::greeting;
@@ -88,8 +88,8 @@ class intruder {
     return ::poll(&own, 1, 0) == 1;
   }
 
-  /// Waits until the socket has room, so that no packet is lost while the connection is still
-  /// waiting to be accepted.
+  /// Sends a packet. Waits until the socket has room, so that no packet is lost while the
+  /// connection is still waiting to be accepted.
   void send(const void* bytes, std::size_t length) {
     // The send may fail because the device may already have closed the connection.
     [[maybe_unused]] const ssize_t sent = ::send(socket_, bytes, length, MSG_NOSIGNAL);

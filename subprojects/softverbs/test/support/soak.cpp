@@ -117,8 +117,8 @@ link::link(board& all, std::size_t self, std::size_t other, std::minstd_rand& ra
       known_(all.known[self][other]),
       end_(of_links()),
       epoch_(here_.epoch) {
-  // The process that ran this worker before may have died while the area was withdrawn, so restore
-  // the area. This process, too, may be killed while it does so.
+  // The process that ran this worker before may have died while the area was withdrawn, so the area
+  // is restored. This process, too, may be killed while it does so.
   if (offered_.withdrawn != 0) own_.area = offered_.saved;
   offered_.withdrawn = 0;
   offer();

@@ -57,7 +57,7 @@ void* _verbs_init_and_alloc_context(ibv_device* device, int, std::size_t size,
   const char* const with = std::getenv("SOFTVERBS_TOMORROW");
   if (with == nullptr || std::strcmp(with, "with") != 0) return nullptr;
   const auto begin = reinterpret_cast<std::uintptr_t>(offset);
-  // libibverbs doesn't check this: it writes beyond the end of the memory.
+  // libibverbs doesn't check this, and would write beyond the end of the memory.
   if (size < begin + sizeof(newer_context)) {
     std::fputs("FAILED: the context is longer than the memory that was asked for\n", stderr);
     std::abort();

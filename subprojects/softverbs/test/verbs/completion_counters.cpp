@@ -28,7 +28,7 @@ Function* counter_verb(const char* name) {
   return found;
 }
 
-/// A counter that is destroyed at the end of the test.
+/// A counter, which the destructor destroys unless the test has done so.
 struct one_counter {
   explicit one_counter(ibv_context* verbs, std::uint32_t type = newer::comp_cntr_of_requests) {
     newer::comp_cntr_init_attr asked{0, type, 0};
