@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The completions of a channel's requests, and the results of the requests.
+/// The completions of a channel's requests, the results of the requests, and the continuations and
+/// other calls that `poll` makes.
 #include "channel/hub_state.hpp"
 #include "channel/inbox_state.hpp"
 #include "channel/lease_book.hpp"
@@ -120,7 +121,7 @@ void channel_core::poll_found() noexcept {
   run_continuations();
 }
 
-/// Breaks the channel if an event loop has been woken by an event that ends the connection.
+/// Breaks the channel if an event that ends the connection was read (`seen_end`).
 void channel_core::notice_end() noexcept {
   const std::optional<wait_end> end = connection_.seen_end();
   if (!end || connection_.failure()) return;
@@ -359,8 +360,9 @@ VERBSPP_DATA_PATH void channel_core::call_due_and_late() noexcept {
 
 void channel_core::run_continuations() noexcept { call_due_and_late(); }
 
-/// Handles expired limits and stop requests: calls the continuation of each expired condition; if a
-/// request has expired, breaks the connection, and calls all continuations that are due.
+/// If the alarm is due, handles expired limits and stop requests: breaks the connection if a
+/// request has expired, and otherwise calls the continuations of expired conditions. Then calls the
+/// continuations that are due.
 void channel_core::call_late_continuations() noexcept {
   // Reading the clock costs as much as a continuation, so a busy channel rarely does it.
   polls_to_look_ = 16;

@@ -16,8 +16,9 @@ namespace {
 constexpr std::uint64_t default_limit_flag = std::uint64_t{1} << 32;
 
 /// Names the peer's queue pair, whose number is among the facts in a wait's error. There are three
-/// facts: the number of outstanding requests in the send queue, the number of outstanding receives,
-/// and the number of the peer's queue pair combined with `default_limit_flag`.
+/// facts: the number of outstanding requests in the send queue, the number of outstanding receives
+/// (both are 0 after a hang-up), and the number of the peer's queue pair, with `default_limit_flag`
+/// if the channel's default limit applied.
 std::array<char, 40> peer_of(const error_access::words& facts) noexcept {
   std::array<char, 40> text{};
   if (const auto number = static_cast<std::uint32_t>(facts[2]); number != 0)

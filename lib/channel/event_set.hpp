@@ -13,7 +13,8 @@
 namespace verbspp::detail {
 
 /// A set of descriptors with tags, and a signal. Its epoll descriptor is readable while a
-/// descriptor in the set is ready, or the signal is raised. Thread-safe once the set is open.
+/// descriptor in the set has an event to report, or the signal is raised. Thread-safe once the set
+/// is open.
 class event_set {
  public:
   event_set() noexcept = default;

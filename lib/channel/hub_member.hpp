@@ -88,9 +88,9 @@ struct [[gnu::visibility("hidden")]] hub_member {
     __atomic_store_n(&end_, end_ + 1, __ATOMIC_RELEASE);
   }
 
-  // Guarded by the hub's lock.
+  // Guarded by the hub's lock, but `alarm_` can be read without it.
   std::uint32_t number_ = 0;    ///< the queue pair's number; 0 if there is none
-  std::uint64_t expected_ = 0;  ///< the number of completions that are reserved in the queue
+  std::uint64_t expected_ = 0;  ///< the number of places that are reserved in the queue
   bool knows_failure_ = false;  ///< true if a failed shared receive was passed to the channel
   std::int64_t alarm_ = no_alarm;
 

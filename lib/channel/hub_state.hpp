@@ -32,7 +32,7 @@
 
 namespace verbspp::detail {
 
-/// The state of a hub, shared by its handles and channels. Thread-safe.
+/// The state of a hub, shared by its handles and channels. Thread-safe, except for `poll_channels`.
 class [[gnu::visibility("hidden")]] hub_state {
  public:
   [[nodiscard]] static result<hub_reference> create(const protection_domain& domain,
@@ -49,8 +49,8 @@ class [[gnu::visibility("hidden")]] hub_state {
 
   /// Adds the channel to the hub, and assigns an index to it.
   [[nodiscard]] result<void> join(hub_member& member) noexcept;
-  /// Registers the number of the channel's queue pair, and reserves a completion for each of its
-  /// requests.
+  /// Registers the number of the channel's queue pair, and reserves a place in the completion queue
+  /// for each of its requests.
   [[nodiscard]] result<void> attach(hub_member& member, std::uint32_t number, unsigned port,
                                     std::uint64_t requests) noexcept;
   /// Processes the available completions. Returns 0 at once if the hub never sleeps, and another

@@ -50,7 +50,7 @@ error without_windows(const char* operation, int errnum = 0) noexcept {
   return error::from_errno(errnum, operation).as(error_kind::not_supported, hint);
 }
 
-/// Returns the failure if it says that a wait was ended by its limit, or by a hang-up of the
+/// Returns the failure if it says that a wait was ended by its limit, or by an event of the
 /// watched descriptor; otherwise empty. Any other failure has broken the connection, which ends the
 /// peer's access, so revoking the lease has succeeded.
 std::optional<error> end_by_limit(const error* failure) noexcept {

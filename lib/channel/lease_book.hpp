@@ -18,7 +18,7 @@
 namespace verbspp::detail {
 
 /// The record of one lease, which belongs to the lease's handle. Between leases, the book keeps
-/// those records whose windows can be bound again.
+/// those records that still have a window.
 struct [[gnu::visibility("hidden")]] lease_record {
   explicit lease_record(memory_window_owner own_window) noexcept : window(std::move(own_window)) {}
 
@@ -46,7 +46,7 @@ struct [[gnu::visibility("hidden")]] lease_record {
   std::uint32_t binds = 0;                   ///< the number of binds of this window
   request bind{};                            ///< the last bind
   std::optional<request> invalidation{};     ///< posted; its result was not taken yet
-  bool is_void = false;                      ///< the window is currently not bound
+  bool is_void = false;                      ///< the window was invalidated after its last bind
   std::optional<memory_registration> own{};  ///< for a lease by registration
   kept_memory memory{};                      ///< released when the lease has ended
   result<void> outcome = success();          ///< the outcome of the revocation
@@ -64,7 +64,7 @@ class [[gnu::visibility("hidden")]] lease_book {
   /// Checks that the device supports suitable windows. Once a call has succeeded, later calls do
   /// not query the device.
   [[nodiscard]] result<void> check_windows(const channel_core& core) noexcept;
-  /// True if requests may invalidate windows.
+  /// True if the library may invalidate windows by requests.
   [[nodiscard]] bool invalidates() const noexcept { return invalidates_; }
 
   /// Returns a record with a window that is not bound to memory. Its next bind has a new key.

@@ -27,7 +27,7 @@ class shared_receives {
   shared_receives(const shared_receives&) = delete;
   shared_receives& operator=(const shared_receives&) = delete;
   ~shared_receives();
-  /// Creates the queue, which is to have `depth` receives posted, and posts them.
+  /// Creates the queue, for at most `depth` posted receives, and posts the first ones.
   [[nodiscard]] result<void> open(const protection_domain& domain, const message_pool& pool,
                                   std::uint32_t depth, std::uint32_t refill) noexcept;
 

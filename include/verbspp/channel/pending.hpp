@@ -64,8 +64,8 @@ class pending_request {
   }
   VERBSPP_DATA_PATH ~pending_request() { drop(); }
 
-  /// True if the handle has a request whose result can be taken. False after the result was taken,
-  /// and if the handle was moved from or default constructed.
+  /// True if the handle has a request. False after the result was taken or the request was
+  /// detached, and if the handle was moved from or default constructed.
   [[nodiscard]] bool has_request() const noexcept { return core_ != nullptr; }
   /// Used by the library only: the channel of the request; null if the handle is empty.
   [[nodiscard]] channel_core* polled() const noexcept { return core_; }
@@ -211,9 +211,9 @@ struct left_memory : memory_keeper {
 /// A handle to a request, which owns the request's memory, and returns it with the result, even on
 /// failure.
 ///
-/// There is one exception: if the device neither stops nor destroys the queue pair, it may write to
-/// the memory at any time. The result is then an error of kind `driver`, the returned memory object
-/// is moved from, and the memory is never freed.
+/// There is one exception: if the request was flushed, and the device failed to destroy the queue
+/// pair, the device may still access the memory. The result is then an error of kind `driver`, the
+/// returned memory object is moved from, and the memory is never freed.
 ///
 /// Like a `pending<>`, it waits if it is destroyed while the request is in flight. Use `detach` if
 /// neither the result nor the memory is needed.

@@ -28,7 +28,7 @@ concept GoesWithWork = SharedMemory<Memory> || WorkMemory<Memory>;
 
 namespace detail {
 
-/// Memory that belongs to its request once the request is posted. The request releases it.
+/// Memory that can be given to its request, which then releases it.
 template <class Memory>
 concept GivenAway = requires(Memory&& memory) { std::forward<Memory>(memory).give().let_go(); };
 
