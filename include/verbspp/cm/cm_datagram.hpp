@@ -61,9 +61,10 @@ class cm_datagram_route {
   [[nodiscard]] port_number port() const noexcept { return id_.port(); }
   /// Asks the host at the destination address for the queue pair of the service. Consumes the
   /// route.
-  /// \errors `not_connected` if no service listens there, or it rejected the lookup; `timed_out`
-  /// and `cancelled` when the limit is reached; `not_found` if the device was removed;
-  /// `invalid_input` if this object was moved from; the errors of the kernel
+  /// \errors `not_connected` if no service listens there, or it rejected the lookup; `timed_out` if
+  /// the host does not answer, or the limit is reached; `cancelled` if a stop was requested;
+  /// `not_found` if the device was removed; `invalid_input` if this object was moved from; the
+  /// errors of the kernel
   [[nodiscard]] result<cm_datagram_peer> look_up(const wait_limit& limit,
                                                  const cm_lookup_data& data = {}) && noexcept;
 
@@ -74,8 +75,8 @@ class cm_datagram_route {
 
 /// A lookup of a datagram service, which the program can answer or reject.
 ///
-/// A move-only owner. If it is destroyed without an answer or a rejection, the peer may wait until
-/// its limit is reached. Thread rule: as for a standard container.
+/// A move-only owner. Destroying a request that was not answered rejects it. Thread rule: as for a
+/// standard container.
 class cm_datagram_request {
  public:
   /// Used by the library only.
@@ -156,7 +157,7 @@ class cm_multicast {
   /// Joins the group on the device that has the local address (`rdma_join_multicast`).
   /// \errors `not_supported` if the kernel has no connection manager; `not_found` if no device has
   /// that address; `timed_out` and `cancelled` when the limit is reached; `invalid_input` if an
-  /// address is empty, or `group` is not a multicast address; the errors of the kernel
+  /// address is empty; the errors of the kernel
   [[nodiscard]] static result<cm_multicast> join(const cm_address& group, const cm_address& local,
                                                  const wait_limit& limit) noexcept;
   cm_multicast(cm_multicast&&) noexcept = default;

@@ -17,7 +17,8 @@ enum class cm_event : std::uint32_t {
   unreachable,
   rejected,
   established,
-  /// The peer has ended the connection, or acknowledged that this side has ended it.
+  /// The peer has ended the connection; or this side has ended it, and the peer has acknowledged
+  /// that or not answered in time.
   disconnected,
   device_removal,  ///< all objects created on the device have to be destroyed
   multicast_join,

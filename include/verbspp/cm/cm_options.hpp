@@ -49,10 +49,12 @@ struct cm_listener_options {
   /// listens.
   bool reuse_address = false;
   /// If the listener is opened at the IPv6 wildcard address, it listens only at the IPv6 addresses
-  /// of this host, and not at the IPv4 addresses.
+  /// of this host, and not at the IPv4 addresses. Without this option, the kernel's setting
+  /// net.ipv6.bindv6only decides; by default, it admits both.
   bool only_ipv6 = false;
-  /// The type of service of accepted connections, as in the IPv4 header: the DSCP is in the upper
-  /// six bits.
+  /// The type of service of the listener, as in the IPv4 header: the DSCP is in the upper six bits.
+  /// On InfiniBand and RoCE, kernels do not pass it on to accepted connections: these have the type
+  /// of service that the peer has requested (`cm_route_options::type_of_service`).
   std::optional<std::uint8_t> type_of_service{};
 };
 
@@ -66,8 +68,8 @@ struct cm_route_options {
   std::optional<std::uint8_t> type_of_service{};
 };
 
-/// The options of a connection request: its private data, and parameters that the peer is asked to
-/// use. The parameters of the local queue pair are set by its builder.
+/// The options of a connection request. The peer is asked to use the parameters `retries` and
+/// `rnr_retries`; those of the local queue pair are set by its builder.
 struct cm_connect_options {
   cm_request_data data{};
   /// The number of times that the peer retransmits a packet that is not acknowledged.

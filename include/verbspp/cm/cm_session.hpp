@@ -55,12 +55,13 @@ class cm_session {
   /// Proceeds as far as possible without waiting for the peer. This includes the queue pair's
   /// handshake, which makes system calls.
   /// \returns true when this end is connected. The peer is then connected, too, or will be when it
-  /// receives the last message, which the kernel retransmits until it is acknowledged.
+  /// receives the last message, which the kernels repeat if it is lost.
   /// \errors `not_connected` with the reason if the peer rejected the request, or has left;
   /// `timed_out` if the peer does not answer, or the limit is reached; `cancelled` if a stop was
   /// requested; `not_found` if the device was removed; as `queue_pair::handshake`. On failure, the
-  /// peer is notified, and later calls return the same error. The local object is destroyed with
-  /// the session, unless it is a channel that is connected in place (see `cm_route::connect`).
+  /// peer is notified, and later calls return the same error. The local object is destroyed at
+  /// once or with the session, unless it is a channel that is connected in place (see
+  /// `cm_route::connect`).
   [[nodiscard]] result<bool> advance() noexcept {
     for (;;) {
       result<detail::cm_step> step = handshake_.advance();

@@ -27,8 +27,9 @@ namespace verbspp::detail {
 /// An event of the connection manager, copied and acknowledged.
 struct cm_event_data {
   cm_event event{};
-  int status = 0;  ///< a negative errno, or the positive code with which the peer refused
-  /// The identifier of a connection request; the receiver of this event owns it.
+  int status = 0;  ///< 0, a negative errno, or the positive code with which the peer refused
+  /// The identifier of a connection request or lookup, which the receiver of this event owns; null
+  /// for other events.
   rdma_cm_id* request = nullptr;
   std::uint8_t responder_resources = 0;
   std::uint8_t initiator_depth = 0;
