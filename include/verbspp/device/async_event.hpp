@@ -60,7 +60,7 @@ enum class async_event_element : std::uint8_t {
 /// The severity of an asynchronous event.
 enum class async_event_severity : std::uint8_t {
   notice,   ///< part of normal operation, or an event that the program requested
-  warning,  ///< something changed: attributes that were read earlier may be stale
+  warning,  ///< usually a change: attributes that were read earlier may be stale
   error,    ///< the element has failed; the rest of the device still works
   fatal,    ///< the device has failed, and all objects created on it
 };

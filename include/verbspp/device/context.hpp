@@ -130,8 +130,8 @@ class context {
 
   /// Returns the device's next asynchronous event, if one is available (`ibv_get_async_event`).
   /// Does not block, except in the case that `from_native` describes. Each event is returned only
-  /// once, to one of the threads that call this. An event about a failure also ends the library's
-  /// waits that depend on the failed object.
+  /// once, to one of the threads that call this. An event about a failure also ends the waits that
+  /// watch for it, such as `completion_queue_with::wait_watching` and the waits of channels.
   ///
   /// Waits that watch for failures (`completion_queue_with::wait_watching`) also read the available
   /// events. The library keeps at most 64 of these events, in order, and this call returns the kept

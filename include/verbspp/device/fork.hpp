@@ -43,8 +43,8 @@ enum class fork_safety : std::uint8_t {
 /// (`ibv_fork_init`). On such kernels, this makes registration slower. Call this function before
 /// any memory is registered and any queue is created, because drivers register the memory of queues
 /// in the same way. Setting the environment variable RDMAV_FORK_SAFE=1 has the same effect.
-/// \errors `invalid_input` if memory was already registered, or a queue created; `not_supported`,
-/// `driver`
+/// \errors on such kernels: `invalid_input` if memory was already registered, or a queue created;
+/// `not_supported`, `driver`
 [[nodiscard]] result<void> initialize_fork() noexcept;
 
 }  // namespace verbspp

@@ -43,8 +43,8 @@ enum class numa_binding : std::uint8_t {
 
 /// Restricts the calling thread to the processors of a device's node (`sched_setaffinity`), as far
 /// as the cpuset of the process contains them. Threads that the calling thread starts later inherit
-/// the restriction. As a consequence, memory that such a thread is the first to touch is usually
-/// allocated on that node, too.
+/// the restriction. As a consequence, memory that a restricted thread is the first to touch is
+/// usually allocated on that node, too.
 /// \returns true if the thread is bound; always true with `numa_binding::strict`
 /// \errors with `numa_binding::strict`: `not_supported` if the device belongs to no node,
 /// `invalid_input` if the cpuset contains none of the node's processors; in any case the errors of

@@ -24,17 +24,18 @@ struct async_elements {
 };
 
 /// Receives the failures that a device reports by asynchronous events, without hiding the events
-/// from the program. A thread that reads an event from the device, in `context::poll_async_event`
-/// or in a wait that uses a listener, passes the event to all listeners that watch its element.
+/// from the program. A thread that reads an event through the library, such as in
+/// `context::poll_async_event` or in a wait that uses a listener, passes the event to all listeners
+/// that watch its element.
 ///
 /// The listener stores one failure: the most severe one, or the first of equally severe ones. A
 /// failure of the device is more severe than a failure of a queue or queue pair, which is more
 /// severe than a failure of a port. A port's failure is forgotten when the port is active again.
 /// Other events that are not errors are ignored.
 ///
-/// A listener keeps the context alive. Thread rule: `listen`, `stop` and the destructor need
-/// exclusive access; the other members may be called on any thread. Call `stop` before the elements
-/// are destroyed.
+/// While it is listening, a listener keeps the context alive. Thread rule: `listen`, `stop` and the
+/// destructor need exclusive access; the other members may be called on any thread. Call `stop`
+/// before the elements are destroyed.
 class async_listener {
  public:
   async_listener() noexcept;
