@@ -12,8 +12,8 @@
 
 namespace verbspp::detail {
 
-/// An entry in the table of a hub's channels, which contains the channel with this index, and its
-/// arrivals. A row that has arrivals to report is *ready*, and is in the list of ready rows.
+/// An entry in the table of a hub's channels: the channel whose id has the index of the entry, and
+/// its arrivals. A row that has arrivals to report is *ready*, and is in the list of ready rows.
 struct alignas(64) hub_row {
   static constexpr std::uint32_t none = UINT32_MAX;
 

@@ -74,8 +74,8 @@ class [[gnu::visibility("hidden")]] hub_state {
   /// Ends `hold`, and reports the arrivals that were held back. A no-op if the hub has a table of
   /// clients, which uses `admit` instead.
   void release(const hub_member& member) noexcept;
-  /// From now on, reports the channel when `watched` has an event. This replaces the descriptor
-  /// that was watched before. A negative number means that there is no descriptor.
+  /// Reports the channel at the first event of `watched`. This replaces the descriptor that was
+  /// watched before. A negative number means that there is no descriptor.
   void watch(hub_member& member, const watched_descriptor& before,
              const watched_descriptor& watched) noexcept;
 
@@ -212,10 +212,10 @@ class [[gnu::visibility("hidden")]] hub_state {
       --left;
     }
   };
-  /// Processes the completions that one poll returns. A message is stored in the next slot, or
-  /// appended to the list of its channel: without slots, if the list contains earlier messages, or
-  /// if the row has flags in `keeps`. \returns true if there may be more completions, and, with
-  /// slots, an empty slot
+  /// Processes the completions that one poll returns. A message is stored in the next slot. It
+  /// is appended to the list of its channel instead if there are no slots, if that list contains
+  /// earlier messages, or if the row has flags in `keeps`. \returns true if there may be more
+  /// completions, and, with slots, an empty slot
   template <bool HasSlots>
   [[gnu::always_inline]] inline bool take_completions(empty_slots& into) noexcept;
   /// Processes completions until the slots are full, or no more are available.

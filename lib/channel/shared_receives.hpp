@@ -16,8 +16,8 @@
 
 namespace verbspp::detail {
 
-/// A shared receive queue whose receives are places of a pool. It is empty until `open`. The caller
-/// holds the hub's lock.
+/// A shared receive queue whose receives fill places of a pool. There is no queue until `open`. The
+/// caller holds the hub's lock.
 ///
 /// The places to which the device may write are marked as posted. The destructor returns them to
 /// the pool once the queue is destroyed.
