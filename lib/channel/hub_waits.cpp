@@ -7,6 +7,7 @@
 #include "queue/watched_descriptors.hpp"
 
 #include <sys/timerfd.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -41,8 +42,13 @@ void hub_state::set_alarm(hub_member& member, std::chrono::steady_clock::time_po
   const std::int64_t time = at.time_since_epoch().count();
   if (time >= member.alarm_) return;
   if (timer_ < 0) {
-    timer_ = ::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-    if (timer_ < 0 || events_.add(timer_, EPOLLIN, of_timer) != 0) return;
+    const int timer = ::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    if (timer < 0) return;
+    if (events_.add(timer, EPOLLIN, of_timer) != 0) {
+      ::close(timer);
+      return;
+    }
+    timer_ = timer;
     __atomic_store_n(&is_watching_, true, __ATOMIC_RELAXED);
   }
   __atomic_store_n(&member.alarm_, time, __ATOMIC_RELEASE);

@@ -149,7 +149,6 @@ result<host_list> host_list::from(std::span<const host_entry> hosts, std::uint16
     if (size > detail::most_ranks)
       return error::above_limit(detail::listing, "ranks", size, detail::most_ranks);
     made.hosts_.assign(hosts.begin(), hosts.end());
-    made.size_ = static_cast<std::uint32_t>(size);
     return made;
   });
 }
@@ -157,12 +156,11 @@ result<host_list> host_list::from(std::span<const host_entry> hosts, std::uint16
 result<host_list> host_list::first(std::uint32_t ranks) const noexcept {
   if (ranks == 0)
     return error::out_of_range(detail::listing, "ranks", ranks, "a world has at least one rank");
-  if (ranks > size_)
-    return error::above_limit(detail::listing, "ranks", ranks, size_,
+  if (ranks > size())
+    return error::above_limit(detail::listing, "ranks", ranks, size(),
                               "a world has at most as many ranks as the list");
   return detail::without_exceptions(detail::listing, [&]() -> result<host_list> {
     host_list made = *this;
-    made.size_ = ranks;
     std::uint32_t left = ranks;
     std::size_t used = 0;
     for (; left != 0; ++used) {
@@ -173,6 +171,12 @@ result<host_list> host_list::first(std::uint32_t ranks) const noexcept {
     made.hosts_.resize(used);
     return made;
   });
+}
+
+std::uint32_t host_list::size() const noexcept {
+  std::uint32_t ranks = 0;
+  for (const host_entry& host : hosts_) ranks += host.ranks;
+  return ranks;
 }
 
 std::string_view host_list::host_of(std::uint32_t rank) const noexcept {
@@ -202,7 +206,7 @@ result<std::uint32_t> host_list::rank_on(std::string_view host) const noexcept {
 }
 
 std::ostream& operator<<(std::ostream& out, const host_list& list) {
-  out << "ranks: " << list.size_ << ", port: " << list.port_;
+  out << "ranks: " << list.size() << ", port: " << list.port_;
   for (const host_entry& host : list.hosts_) out << ", " << host.name << ": " << host.ranks;
   return out;
 }

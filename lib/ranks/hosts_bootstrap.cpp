@@ -37,6 +37,8 @@ constexpr const char* joining_hosts = "join a world by a list of hosts";
 
 result<hosts_bootstrap> hosts_bootstrap::join(const host_list& hosts, std::uint32_t rank,
                                               const wait_limit& limit) noexcept {
+  if (hosts.size() == 0)
+    return error(error_kind::invalid_input, joining_hosts, "this list of hosts was moved from");
   if (rank >= hosts.size())
     return error::above_limit(joining_hosts, "rank", rank, hosts.size() - 1,
                               "the list has fewer ranks");

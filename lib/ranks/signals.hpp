@@ -75,6 +75,10 @@ class [[gnu::visibility("hidden")]] signals {
   enum class blocks : bool { no, yes };
   class barrier_run;
 
+  /// The list of all ranks.
+  [[nodiscard]] peer_list everybody() const noexcept {
+    return std::span<const std::uint32_t>(everybody_.get(), size_);
+  }
   /// The reason why this rank cannot begin a step with these ranks; empty if there is none.
   [[nodiscard]] std::optional<error> objection(const peer_list& ranks) noexcept;
   /// The reason why this rank cannot begin any step now; empty if there is none.
@@ -141,9 +145,6 @@ class [[gnu::visibility("hidden")]] signals {
   [[nodiscard]] other_rank& other(std::uint32_t rank) const noexcept { return others_.get()[rank]; }
 
   [[nodiscard]] std::optional<error> objection(std::uint32_t root) const noexcept;
-  [[nodiscard]] peer_list everybody() const noexcept {
-    return std::span<const std::uint32_t>(everybody_.get(), size_);
-  }
   /// Counts, for each of these ranks, that this rank has joined a step with it.
   void join(const peer_list& ranks, std::uint16_t tag) noexcept;
   /// Creates a step, calls `function` with it, and ends it.

@@ -209,7 +209,8 @@ class [[gnu::visibility("hidden")]] tcp_rank {
     }
   }
 
-  [[nodiscard]] group_error who_is_missing(const wait_limit& limit) {
+  /// Asks which ranks have not reached the fence. \returns success if all have reached it meanwhile
+  [[nodiscard]] group_result<void> who_is_missing(const wait_limit& limit) {
     const error cause = limit.failure(
         "fence of a world", "that rank has not reached the fence: see the output of its process");
     const error unknown = limit.failure("fence of a world",
@@ -221,8 +222,10 @@ class [[gnu::visibility("hidden")]] tcp_rank {
       const auto answer = receive(soon);
       if (!answer.has_value()) return unknown;
       const tcp_frame& told = answer.assume_value();
-      if (told.type == tcp_frame_type::missing)
-        return {told.number, cause, number_at(told.value, 0, 4)};
+      if (told.type == tcp_frame_type::released && told.number >= fences_) return success();
+      const auto count = static_cast<std::uint32_t>(number_at(told.value, 0, 4));
+      if (told.type == tcp_frame_type::missing && count != 0)
+        return group_error(told.number, cause, count);
     }
   }
 

@@ -14,6 +14,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -81,7 +82,7 @@ class values_of_ranks {
   return value.size();
 }
 
-/// Calls a function that may run out of memory, and turns its exception into an error.
+/// Calls a function that may run out of memory or threads, and turns its exception into an error.
 template <class Function>
 [[nodiscard]] auto without_exceptions(const char* operation, Function function) noexcept
     -> decltype(function()) {
@@ -90,6 +91,8 @@ template <class Function>
     return function();
   } catch (const std::bad_alloc&) {
     return error::from_errno(ENOMEM, operation);
+  } catch (const std::system_error& failed) {
+    return error::from_errno(failed.code().value(), operation);
   }
 #else
   static_cast<void>(operation);

@@ -208,7 +208,7 @@ class [[gnu::visibility("hidden")]] world::state final
   [[nodiscard]] static result<peer_list> all_for_barrier(state* own) noexcept {
     if (own == nullptr) return moved_from("barrier of a world");
     if (own->peers.size() < own->size) return detail::not_of_the_world();
-    return own->peers.all();
+    return own->signals.everybody();
   }
 
   [[nodiscard]] connection_state state_of(std::uint32_t other) noexcept {

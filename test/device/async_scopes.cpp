@@ -298,6 +298,34 @@ TEST_CASE("a coroutine awaits handles of requests that keep or own their memory"
   CHECK(must(messages.wait(patience)).size() == 64);
 }
 
+TEST_CASE("a limit that expires while a coroutine awaits a handle is the cause of the failure") {
+  const testbed bed;
+  const auto failure = [&](const wait_limit& limit) {
+    channel_pair ends = connect_short(bed);
+    auto into = must(registered_buffer<>::allocate(bed.domain, 8));
+    const shared_bytes place = share_bytes(bed, 8);
+    const auto receive = [&](bool owned) -> eager<transport_result<completed_work>> {
+      if (!owned) {
+        VERBSPP_CO_TRY(work, ends.left.post_receive(place));
+        co_return co_await work.async_wait(limit);
+      }
+      VERBSPP_CO_TRY(work, ends.left.post_receive(std::move(into)));
+      auto [done, memory] = co_await work.async_wait(limit);
+      into = std::move(memory);
+      co_return done;
+    };
+    const bool owned = limit.stop_requested();
+    auto receiving = receive(owned);
+    const error failed = failure_of(run(receiving, ends.left));
+    CHECK(into.size() == 8);
+    return failed;
+  };
+  CHECK(failure(short_limit) == error_kind::timed_out);
+  std::stop_source stop;
+  stop.request_stop();
+  CHECK(failure(stop.get_token()) == error_kind::cancelled);
+}
+
 TEST_CASE("a coroutine awaits room in the send queue") {
   const testbed bed;
   channel_pair ends = connect_short(bed);

@@ -12,6 +12,7 @@
 #include <fstream>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 using namespace verbspp;
@@ -109,6 +110,17 @@ TEST_CASE("ranks meet by a list of hosts if all have the same list", "[not-in-vm
 }
 
 #ifdef VERBSPP_TEST_HAS_JSON
+
+TEST_CASE("a list of hosts that was moved from has no ranks, and is refused", "[not-in-vm]") {
+  const std::array hosts{host_entry{.name = "localhost", .ranks = 2}};
+  auto list = must(host_list::from(hosts, 4711));
+  CHECK(list.size() == 2);
+  const host_list kept = std::move(list);
+  CHECK(kept.size() == 2);
+  CHECK(list.size() == 0);  // NOLINT(bugprone-use-after-move)
+  CHECK(failure_of(list.first(1)) == error_kind::invalid_input);
+  CHECK(failure_of(hosts_bootstrap::join(list, 0, patience)) == error_kind::invalid_input);
+}
 
 TEST_CASE("a list of hosts is read from JSON with comments", "[not-in-vm]") {
   const host_list hosts = must(host_list::parse(R"(

@@ -365,6 +365,31 @@ TEST_CASE("a fence that was not sent before its limit is sent with the next one"
   CHECK(receive(*visitor, 23) == fences);
 }
 
+TEST_CASE("a fence that all ranks reach just after its limit has succeeded") {
+  // This meeting point releases the rank after it was asked which ranks are missing.
+  const auto listener = must(tcp_listener::open("0"));
+  const std::string place = "localhost:" + std::to_string(listener.port());
+  const auto send = [](const tcp_socket& to, const std::vector<std::uint8_t>& frame) {
+    ::send(to.descriptor(), frame.data(), frame.size(), MSG_NOSIGNAL);
+  };
+  on_threads(2, [&](std::uint32_t thread) {
+    if (thread == 0) {
+      auto joined = must(tcp_bootstrap::join(launch(1, 2, place), patience));
+      const auto fence = joined.fence(10ms);
+      // The answer may arrive too late, but no rank may be blamed.
+      if (!fence.has_value()) require(!fence.error().peer(), fence.error().message().c_str());
+      return;
+    }
+    const auto visitor = must(listener.accept(patience));
+    require(receive(visitor, 23).size() == 23, "the rank did not introduce itself");
+    send(visitor, std::vector<std::uint8_t>{2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0});
+    // The fence and the question.
+    require(receive(visitor, 22).size() == 22, "the rank did not ask");
+    send(visitor, {11, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0});
+    send(visitor, {6, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0});
+  });
+}
+
 TEST_CASE("invalid launch parameters are refused with an explanation") {
   CHECK(why_not(launch(0, 0, "localhost:1")) == error_kind::invalid_input);
   CHECK(why_not(launch(3, 3, "localhost:1")) == error_kind::invalid_input);

@@ -101,6 +101,20 @@ TEST_CASE("steps send nothing over a channel to a process that is not a rank") {
   CHECK(are_connected());
 }
 
+TEST_CASE("a barrier of all ranks fails if the program has removed a rank's channel") {
+  local_worlds all(2);
+  world& mine = all.ranks[0];
+  const channel removed = mine.peers().remove(1);
+  const auto check = [](const group_results& result) {
+    CHECK(blamed(result) == numbers{1});
+    CHECK(static_cast<error>(result.error()) == error_kind::not_connected);
+  };
+  check(mine.barrier(patience));
+  static_cast<void>(
+      mine.peers().manual_scope([&](group_scope& scope) { check(mine.barrier(scope, patience)); }));
+  check(must(mine.start_barrier(patience)).run());
+}
+
 TEST_CASE("a channel taken out of a world outlives it even with requests of the world in flight",
           "[long]") {
   local_worlds all(3);

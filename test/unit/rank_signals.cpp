@@ -9,13 +9,16 @@
 #include <ranks/farewell.hpp>
 #include <ranks/signal_counts.hpp>
 #include <ranks/signal_memory.hpp>
+#include <ranks/values_of_ranks.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <new>
 #include <numeric>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -165,4 +168,15 @@ TEST_CASE("the kind of barrier chosen for each number of ranks is the documented
   CHECK(kind_for(barrier_kind::by_size, 64) == barrier_kind::dissemination);
   CHECK(kind_for(barrier_kind::by_size, 65) == barrier_kind::binary_tree);
   CHECK(kind_for(barrier_kind::centralized, 65) == barrier_kind::centralized);
+}
+
+TEST_CASE("exceptions for lack of memory or threads become errors") {
+  const auto kind_of = [](auto exception) {
+    const auto failed = without_exceptions("join", [&]() -> result<void> { throw exception; });
+    return failed.error().kind();
+  };
+  CHECK(kind_of(std::bad_alloc()) == error_kind::resource_exhausted);
+  const std::system_error no_thread(
+      std::make_error_code(std::errc::resource_unavailable_try_again));
+  CHECK(kind_of(no_thread) == error_kind::resource_exhausted);
 }

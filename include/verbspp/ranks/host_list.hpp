@@ -58,7 +58,7 @@ class host_list {
   [[nodiscard]] result<host_list> first(std::uint32_t ranks) const noexcept;
 
   /// The number of ranks.
-  [[nodiscard]] std::uint32_t size() const noexcept { return size_; }
+  [[nodiscard]] std::uint32_t size() const noexcept;
   /// The hosts, each with at least one rank.
   [[nodiscard]] std::span<const host_entry> hosts() const noexcept { return hosts_; }
   [[nodiscard]] std::uint16_t port() const noexcept { return port_; }
@@ -79,7 +79,6 @@ class host_list {
 
   std::vector<host_entry> hosts_{};
   std::string world_{};
-  std::uint32_t size_ = 0;
   std::uint16_t port_ = 0;
 };
 

@@ -348,9 +348,27 @@ class [[nodiscard]] awaited_result : awaited {
     waiting_ = waiting;
     return work_.then(*this);
   }
-  [[nodiscard]] auto await_resume() noexcept { return work_.wait(); }
+  [[nodiscard]] auto await_resume() noexcept {
+    channel_core* const core = work_.polled();
+    const std::optional<error> root =
+        has_expired() && core != nullptr ? core->root_of_failure() : std::nullopt;
+    auto done = work_.wait();
+    if (root) [[unlikely]]
+      blame(done, *root);
+    return done;
+  }
 
  private:
+  /// If the request was flushed because this wait's limit broke the channel, the limit is the
+  /// cause.
+  static void blame(transport_result<completed_work>& done, const error& root) noexcept {
+    if (done.has_error() && !channel_core::is_lost(done.assume_error())) done = root;
+  }
+  template <class Memory>
+  static void blame(finished<Memory>& done, const error& root) noexcept {
+    blame(done.result, root);
+  }
+
   Handle& work_;
 };
 
