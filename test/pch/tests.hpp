@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Headers that nearly every test in a program includes. They are precompiled once for all of them.
-// The tests also include these headers themselves, so that they compile without a precompiled
-// header.
+// These headers are precompiled once for all tests of a program. Each test also includes the
+// headers that it needs, so that it compiles without a precompiled header.
 
 #include "../catch.hpp"
 #include <verbspp/verbspp.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Barriers of worlds that an event loop drives. Most tests drive all ranks from one thread.
+/// Barriers of worlds in sessions, which event loops can drive. In most tests, one thread drives
+/// all ranks.
 
 #include "../device/channels.hpp"
 #include "../device/event_loop.hpp"
@@ -40,7 +41,7 @@ using routine = eager<transport_result<void>>;
 constexpr std::array all_kinds{barrier_kind::centralized, barrier_kind::binary_tree,
                                barrier_kind::dissemination, barrier_kind::by_size};
 
-/// Starts a barrier of all ranks on each of these ranks.
+/// Starts a barrier of all ranks, but only at the ranks in `on`.
 [[nodiscard]] sessions start(std::vector<world>& ranks, const numbers& on, const wait_limit& limit,
                              barrier_kind kind = barrier_kind::by_size) {
   sessions started(ranks.size());
@@ -129,7 +130,7 @@ routine poll_hub(event_loop& loop, channel_hub hub) {
 
 using written_cell = registered_buffer<access::local_write | access::remote_write, std::uint64_t>;
 
-/// Writes to the other of two ranks before each barrier, and then looks at its own cell.
+/// Writes to the other of two ranks before each barrier, and checks its own cell after it.
 routine write_and_wait(event_loop& loop, world& mine, std::vector<written_cell>& memory) {
   const std::uint32_t other = 1 - mine.rank();
   for (std::uint64_t round = 1; round <= 50; ++round) {
@@ -151,7 +152,7 @@ routine send_and_drop(channel& link, std::optional<barrier_session>& session) {
   co_return success();
 }
 
-/// A bootstrap that returns no values of other ranks while `is_stalled` is true.
+/// A bootstrap that returns no values while `is_stalled` is true.
 struct stalling_bootstrap : passing_bootstrap {
   const std::atomic<bool>* is_stalled;
   result<std::size_t> get(std::uint32_t from, std::string_view key, std::span<std::byte> into,
@@ -475,7 +476,8 @@ TEST_CASE("destroying a session notifies the other ranks, and the next barrier w
     const auto results = finish(started);
     for (const std::uint32_t rank : {1U, 2U})
       check_blamed(results[rank], {0}, error_kind::cancelled);
-    // Rank 0 had arrived, so the barrier may succeed for the last rank, unless it needs an answer.
+    // Rank 0 had arrived, so the barrier may succeed for the last rank. In a centralized barrier,
+    // it fails, because the last rank needs an answer from rank 0.
     const group_results last = all.ranks[3].barrier(3 * patience, kind);
     CHECK((last.has_value() || blamed(last) == numbers{0}));
     if (kind == barrier_kind::centralized) CHECK(kind_of(last) == error_kind::cancelled);

@@ -31,7 +31,7 @@ class held_device {
   ~held_device() { reinterpret_cast<void (*)()>(function_of_device("softverbs_go_on"))(); }
   held_device(const held_device&) = delete;
   held_device& operator=(const held_device&) = delete;
-  /// Makes the device process all posted requests.
+  /// Makes the device work until it has nothing left to do.
   static void deliver() noexcept {
     auto* const step = reinterpret_cast<int (*)()>(function_of_device("softverbs_step"));
     while (step() != 0) {
@@ -67,8 +67,8 @@ TEST_CASE(
       return !calls.is_due(1);
     };
     CHECK(calls.connect({1}, wait_limit(clock::now() + patience, when(is_connected))));
-    // Deliver the last datagram from rank 0, which reports that rank 0 is connected. Rank 1 has not
-    // polled since then, so it has not processed that datagram yet.
+    // Deliver the last datagram from rank 0, which reports that rank 0 is connected. Rank 1 does
+    // not poll until `mend`, so it has not processed that datagram yet.
     held_device::deliver();
   }
   CHECK(answers.is_due(0));
@@ -87,7 +87,7 @@ TEST_CASE("a connected rank continues to call a peer that does not know of the c
   const auto goes_on = [&] {
     {
       std::optional<failing_device> failing;
-      // When rank 0 is connected, it sends one last datagram to rank 1. Make the device lose it.
+      // When rank 0 is connected, it reports this to rank 1. Make the device lose the first report.
       if (!has_lost && !calls.is_due(1)) {
         failing.emplace("packet:*=lost");
         has_lost = true;

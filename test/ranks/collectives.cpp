@@ -169,8 +169,7 @@ TEST_CASE("a collective step that times out names the missing rank and later ste
         if (rank == 2) wait_until([&] { return done == count - 1; }, "the others to be done");
         const auto stepped = steps[i](all.ranks[rank], rank == 2 ? 200ms : 3000ms);
         ++done;
-        // If only some ranks need the result of a step, a rank that merely contributes or forwards
-        // a value succeeds.
+        // Here, a gather fails only at its root, because the other ranks only send their values.
         const bool has_to_fail = is_for_all || (i == 2 ? rank != 2 : rank == 0);
         if (rank == 2) return;
         require(stepped.has_value() != has_to_fail, "the step failed on the wrong ranks");
@@ -204,7 +203,7 @@ TEST_CASE("a rank that enters a broadcast late gets the value of that broadcast"
     if (rank == 0) {
       must(mine.broadcast(1, 0, patience));
       must(mine.broadcast(2, 0, patience));
-      // Rank 1 has not yet received the first value.
+      // Rank 1 has not entered the first broadcast yet, so there is no room for a third value.
       require(blames(failure_of(mine.broadcast(3, 0, 100ms)), 1, error_kind::timed_out),
               "rank 1 is not reported as missing");
       is_ahead = true;
@@ -231,8 +230,8 @@ TEST_CASE("collective steps work again after broken connections are reconnected"
     break_link(all.ranks[0], all.ranks[4]);
     on_threads(5, [&](std::uint32_t rank) {
       world& mine = all.ranks[rank];
-      // Ranks 0 and 4 are neighbours in the tree, and the sum fails at both. It depends on which of
-      // them fails first whether it also fails at the other ranks.
+      // Ranks 0 and 4 are neighbours in the tree, so the sum fails, and each of them blames the
+      // other one.
       const auto sum = mine.all_reduce(rank, std::plus<>(), 3s);
       require(sum.has_value() || (rank != 0 && rank != 4) || sum.assume_error().peer() == 4 - rank,
               "the other end of the connection is not blamed");
@@ -272,8 +271,8 @@ TEST_CASE(
       for (std::uint32_t round = 0; round < 5; ++round)
         require(must(mine.broadcast(round, 0, patience)) == round, "the root's value is wrong");
     });
-    // Each of the two ranks in turn enters three steps that the other one does not enter. There
-    // must still be room for later values after that.
+    // Now both ranks enter the same three steps, but one rank only after the other one has left
+    // them. There must still be room for later values after that.
     comes_alone();
     for (std::uint32_t round = 0; round < 3; ++round)
       static_cast<void>(all.ranks[1 - ahead].broadcast(2000 + round, 0, patience));
@@ -334,7 +333,7 @@ TEST_CASE(
     "an exception thrown while values are combined is passed on and other ranks are notified") {
   local_worlds all(4);
   throw_in_sums(all.ranks, 2);
-  // The rank that throws is connected to only two other ranks, which forward its report.
+  // The rank that throws is connected to only two other ranks, so its report has to be forwarded.
   lazy_worlds some(8);
   throw_in_sums(some.ranks, 6);
 }

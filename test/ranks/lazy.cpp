@@ -376,8 +376,8 @@ TEST_CASE("the program's own channels are not changed and do not occupy the numb
   });
   CHECK(peers[1].native_handle() == own);
   CHECK(theirs.connect({0}, 100ms));
-  // The program at rank 2 replaces its channel to rank 1. From then on, rank 2 refuses calls from
-  // rank 1.
+  // The program at rank 2 puts its own channel to rank 1 into the group. From then on, rank 2
+  // refuses calls from rank 1.
   must(made[2]->peers().put(1, build(made[2]->peers())));
   while_served([&] { made[2]->serve(); },
                [&] {

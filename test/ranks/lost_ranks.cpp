@@ -80,7 +80,8 @@ void take(channel& with, memory_of_ranks& memory, std::vector<pending<>>& filled
   }
 }
 
-/// A bootstrap that records the handle to remote memory which a rank publishes for use in steps.
+/// A bootstrap that records the introduction that a rank publishes. It begins with the handle to
+/// the rank's memory for steps.
 struct watched_bootstrap {
   local_bootstrap of;
   std::vector<std::byte>* introduced;
@@ -275,7 +276,7 @@ TEST_CASE("a late rank detects at once that another rank has continued with a la
   }
 }
 
-TEST_CASE("a rank that has returned is not blamed when another rank leaves", "[long]") {
+TEST_CASE("ranks that were reconnected are not blamed when another rank leaves", "[long]") {
   local_worlds all(4);
   break_link(all.ranks[1], all.ranks[2]);
   meeting every(4);
@@ -357,7 +358,7 @@ TEST_CASE("a stop request ends a step even if all ranks have arrived") {
       shortest = std::min(shortest, std::chrono::steady_clock::now() - held);
     });
   }
-  // There is nothing to report, so the step does not wait for any reports.
+  // The blamed rank gets no report, so the step does not wait until one has been delivered.
   CHECK(shortest < 1s);
 }
 
@@ -376,7 +377,7 @@ TEST_CASE("the limit of a step ends it even if ranks are silent", "[long]") {
     CHECK(kind_of(done) == error_kind::timed_out);
     CHECK(std::ranges::count(blamed(done), 1U) == 1);
   }
-  // One second is far less than the sum of the limit and the longest time to wait for answers.
+  // One second is less than the sum of the limit and the longest time to wait for answers.
   CHECK(shortest < 1s);
   must(all.ranks[2].peers()[0].receive({.elements = must(memory.scatter(8, 8))}, patience));
   must(waits.wait(patience));
@@ -497,8 +498,8 @@ thread_local std::size_t allocations_left = all_there_is;
 
 }  // namespace
 
-// Replaces only the operator for arrays that takes std::nothrow. Allocations that must succeed go
-// to the usual operator.
+// Replaces only the operator for arrays that takes std::nothrow. Other allocations use the usual
+// operators.
 void* operator new[](std::size_t size, const std::nothrow_t& /*tag*/) noexcept {
   if (allocations_left == 0) return nullptr;
   if (allocations_left != all_there_is) --allocations_left;
@@ -555,7 +556,7 @@ TEST_CASE("the rank that made a step fail is reported even without memory for th
   }
   on_threads(3, [&](std::uint32_t rank) {
     if (rank == 1) {
-      // Only one allocation succeeds, and the scope needs that one.
+      // Only one allocation succeeds, and the step needs it for its requests.
       allocations_left = 1;
       const group_results done = all.ranks[1].barrier(3 * patience, barrier_kind::binary_tree);
       allocations_left = all_there_is;
@@ -628,8 +629,7 @@ TEST_CASE("a lost rank is detected by a rank that has only posted a receive from
 TEST_CASE("a rank that another rank has lost aborts the step whichever rank it waits for") {
   local_worlds all(8);
   break_link(all.ranks[0], all.ranks[1]);
-  // Some ranks wait for the last rank and abort the step. The others wait for the ranks that abort
-  // it.
+  // Rank 3 waits for the late rank. The others wait for ranks that abort the step.
   constexpr std::uint32_t late = 7;
   std::atomic<std::uint32_t> done{0};
   on_threads(8, [&](std::uint32_t rank) {

@@ -294,7 +294,7 @@ TEST_CASE("a rank with another version of the protocol is refused") {
   const held_port port;
   const std::string place = place_at(port);
   const auto first = must(tcp_bootstrap::join(launch(0, 2, place), patience));
-  // The first frame that rank 1 would send in a later version of the protocol. It consists of the
+  // The first frame that rank 1 would send in a later version of the protocol. It begins with the
   // type, a number, and the lengths of key and value. After these come the magic number, the
   // version and the number of ranks.
   const std::array<std::uint8_t, 23> hello{1,    0,    0,    0, 1, 0, 0, 0, 0, 0, 12, 0x76,

@@ -266,8 +266,8 @@ TEST_CASE("a broken connection is reported with its rank and reconnected") {
 TEST_CASE("ranks that leave because another rank has left are not blamed", "[long]") {
   constexpr std::uint32_t count = 9;
   constexpr std::uint32_t first = 7;
-  // In each of these steps, only a few ranks communicate with the rank that has left. The others
-  // can only detect that a rank with which they communicate leaves as a consequence.
+  // In each of these steps, some ranks do not communicate with the rank that has left. They learn
+  // of it from ranks that leave soon afterwards.
   const std::vector<std::function<group_error(world&, const wait_limit&)>> steps{
       [](world& mine, const wait_limit& limit) {
         return mine.barrier(limit, barrier_kind::binary_tree).error();
@@ -302,8 +302,8 @@ TEST_CASE("if two ranks lose their connection, steps of both fail until they are
   break_link(all.ranks[1], all.ranks[2]);
   on_threads(4, [&](std::uint32_t rank) {
     world& mine = all.ranks[rank];
-    // A rank whose own connections are intact gets a report about the failure from one of the two
-    // ends of the broken connection.
+    // A rank whose own connections are intact gets a report, which blames one of the two ends of
+    // the broken connection.
     const group_error failed = failure_of(mine.all_gather(rank, patience));
     require(failed.peer() == 1U || failed.peer() == 2U, failed.message().c_str());
     // Only steps in which both rank 1 and rank 2 take part fail. A step with ranks 0 and 3
