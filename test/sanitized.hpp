@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// This macro is defined if a sanitizer watches memory and replaces the allocator.
+// Defined with AddressSanitizer or ThreadSanitizer, which replace the allocator.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define VERBSPP_TEST_SANITIZED 1
 #elif defined(__has_feature)

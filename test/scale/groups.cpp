@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Checks that the memory that groups use, and its growth with the number of peers, match the
+/// Compares the memory that members of groups and objects of the software device use with the
 /// model.
 
 #include "../device/device.hpp"
@@ -50,14 +50,14 @@ template <class Make>
       .max_receive_elements(must(element_count::from(size.receive_elements)));
 }
 
-/// The memory that each member needs, both measured and calculated. It is the additional memory
-/// that `many` members need compared with `few` members, divided by the number of additional
-/// members.
+/// The memory that a member of a group, or another object, needs, both measured and calculated.
 struct per_member {
   std::uint64_t measured;
   std::uint64_t said;
 };
 
+/// Returns the additional memory that `many` members need compared with `few` members, divided by
+/// the number of additional members.
 [[nodiscard]] per_member compare(std::uint64_t of_few, std::uint64_t of_many,
                                  const model::channel_size& size, std::uint64_t receives) {
   const auto queue = [&](std::uint64_t peers) {

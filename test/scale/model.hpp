@@ -71,7 +71,7 @@ constexpr std::uint64_t mlx5_send_overhead = 16 + 48 + 64 + 64;
   return (bytes + to - 1) / to * to;
 }
 /// The memory for a queue pair. It consists of the rings, whose sizes `mlx5_calc_sq_size` and
-/// `mlx5_calc_rq_size` calculate and which are rounded up because they start at a page; the arrays
+/// `mlx5_calc_rq_size` calculate, and which are rounded up to whole pages together; the arrays
 /// for each request (`mlx5_alloc_qp_buf`); and the doorbell record, which uses a cache line.
 struct mlx5_queue_pair {
   std::uint64_t rings;   ///< registered, so they count towards the limit on locked memory

@@ -19,7 +19,7 @@
 namespace verbspp::soak {
 
 /// The steps that a connection goes through. At each step, an end waits until the other end has
-/// reached it. An end whose connection breaks waits only for the last step.
+/// reached it. An end whose connection ends early does not wait at `leaving` and `drained`.
 enum class step : std::uint32_t {
   ready = 1,  ///< this end has published its endpoint and its memory
   connected,
@@ -68,7 +68,7 @@ struct board_end {
   public_words doing{};
   std::atomic<bool> wants_to_stop{false};
   std::atomic<std::uint64_t> operations{0};
-  /// The number of the lease that this end grants to the other end, or 0 if there is none.
+  /// The number of this end's lease that the other end may use, or 0 if there is none.
   std::atomic<std::uint64_t> lease{0};
   std::atomic<std::uint64_t> lease_address{0};
   std::atomic<std::uint32_t> lease_key{0};

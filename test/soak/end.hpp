@@ -123,8 +123,8 @@ struct peer_token {
 
 class end {
  public:
-  /// `kill_peer` kills the other process, and `revive_peer` restarts it. Both are empty if the
-  /// other end is a thread.
+  /// `kill_peer` kills the other process, and `revive_peer` restarts it. Both are empty if this end
+  /// does not kill the other one.
   end(const options& wanted, board& shared, unsigned which, std::function<void()> kill_peer,
       std::function<void()> revive_peer);
   end(const end&) = delete;

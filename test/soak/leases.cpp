@@ -107,7 +107,7 @@ void end::announce_lease(granted given) {
   const auto far = std::visit(
       [](const auto& each) -> result<remote_memory<leased_rights>> { return each.remote(); },
       granted_->right);
-  if (!far.has_value()) {  // the connection has ended for another reason
+  if (!far.has_value()) {  // the connection has already ended
     note_failure(far.error(), "naming the leased memory");
     claim(far.error().kind() == error_kind::not_connected,
           "a granted lease: " + far.error().message());
@@ -180,7 +180,7 @@ void end::look_after_lease() {
     return end_lease();
   }
   if (granted_->is_closing) {
-    // The peer was asked to stop using the lease, and is not using it now.
+    // The peer was asked to stop using the lease. This end waits until the peer has stopped.
     if (other_.using_lease.load() == 0 && other_.gave_back.load() != granted_->number) end_lease();
     return;
   }

@@ -42,7 +42,7 @@ template <class... More>
   return std::span(table).subspan(static_cast<std::size_t>(mix(tag) % all) + offset, size);
 }
 
-/// A part of memory, in the form in which a scatter-gather element describes it.
+/// A part of a `place`, which one scatter-gather element describes.
 struct range {
   std::size_t offset = 0;
   std::size_t size = 0;

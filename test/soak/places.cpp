@@ -46,8 +46,8 @@ void end::give_owned(private_memory memory, place where) {
   if (owned_.size() < 8) owned_.push_back({std::move(memory), where});
 }
 
-/// Called after the connection has ended, when the peer can no longer write to the memory. Fills
-/// the memory with known bytes, so that late writes are detected.
+/// Called before the first connection, and after each one has ended, when the peer cannot write to
+/// the memory. Fills the memory with known bytes, so that late writes are detected.
 void end::take_memory_back() {
   for (place& each : mine_blocks_) each.fill();
   std::memset(exposed_.data(), 0xa5, words_size);

@@ -51,8 +51,8 @@ class other_process {
     ::kill(process_, SIGKILL);
     ::waitpid(std::exchange(process_, -1), nullptr, 0);
   }
-  /// Waits until the process exits. \returns a description of its failure, or an empty string if it
-  /// succeeded
+  /// Waits until the process exits, for `patience` at most. \returns a description of its failure,
+  /// or an empty string if it succeeded
   [[nodiscard]] std::string end(std::chrono::seconds patience) {
     const auto deadline = clock::now() + patience;
     while (process_ > 0) {

@@ -14,7 +14,7 @@ server::server(const options& wanted, hall& shared, unsigned clients)
       context_(must(open_device(wanted.device), "open the device")),
       domain_(must(protection_domain::allocate(context_), "allocate a protection domain")),
       // If there are more than five clients, they can have more messages in flight than the pool
-      // has places. Receives then run out, and senders have to wait.
+      // has places. Receives can then run out, so that senders have to wait.
       pool_(must(message_pool::create(domain_, 40, hall_message_size), "create a pool")),
       rows_(2 * std::size_t{clients}),
       ids_(clients) {
@@ -120,7 +120,7 @@ void server::drop(row& client, std::mt19937_64& chance) {
 void server::take(arrival& arrived, std::mt19937_64& chance) {
   row& client = rows_[arrived.source.index];
   const std::lock_guard guard(client.lock);
-  if (client.link.id() != arrived.source) return;  // the message is from an earlier channel
+  if (client.link.id() != arrived.source) return;  // it is from an earlier channel
   client.link.poll();
   if (arrived.message) {
     const auto head = request_head::read(arrived.message.bytes(), hall_message_size);
@@ -177,7 +177,7 @@ void server::run() {
     // steady: this pause is not critical, because the loop polls until the soak is over
     std::this_thread::sleep_for(100us);
   }
-  // The channels are closed under load: clients continue to send until their channels break.
+  // The channels are closed under load: clients may still be sending.
   for (unsigned i = 0; i < clients_; ++i) hall_.desks[i].give_up(UINT64_MAX);
   for (std::jthread& each : threads) each.request_stop();
   threads.clear();

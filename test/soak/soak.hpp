@@ -22,8 +22,8 @@ struct options {
   /// The minimum number of operations. On a busy machine, the soak continues beyond `time` until
   /// this number is reached.
   std::uint64_t at_least = 0;
-  /// The longest time that an end waits for one of its own requests. This limit is long because an
-  /// emulated machine is slow. An end waits three times as long for the other end to reach a step.
+  /// The limit of most waits of an end for its own requests. It is long because an emulated machine
+  /// is slow. An end waits three times as long for the other end to reach a step.
   std::chrono::seconds patience{60};
   /// True if the peer is a separate process, which is killed at random.
   bool kills = false;
@@ -45,7 +45,7 @@ struct options {
 /// The result of the soak.
 struct summary {
   std::string failure;  ///< a description of the failure, or an empty string if there was none
-  std::string text;     ///< counts of events, one per line
+  std::string text;     ///< counts of events and other observations, one per line
   std::uint64_t operations = 0;
 };
 

@@ -103,8 +103,8 @@ void end::post_shared() {
   }
   count_posted(job);
   if (!is_read && once_in(2)) {
-    // From here on, only the request keeps the memory alive. A use after free would crash, or the
-    // peer would receive wrong bytes.
+    // When this function returns, only the request keeps the memory alive. A use after free would
+    // crash, or the peer would receive wrong bytes.
     const kept_pending gone = std::move(posted).assume_value();
     return;
   }
