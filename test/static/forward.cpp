@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The forward declarations match the definitions, whichever of them comes first. They suffice for a
-// header that only names the types.
+// The forward declarations match the definitions. They suffice for a header that only names the
+// types.
 
 #include <verbspp/fwd.hpp>
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Checks which language version a program gets from the library's build files if it does not
-// request one.
+// The compiler supports the concepts that the library's constraints use.
 
 #include <verbspp/base/config.hpp>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Checks which operations are available in each state of a queue pair.
+// Checks which operations the type of a queue pair permits, and what its accessors return.
 
 #include <verbspp/qp/queue_pair.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The types from which results can be created, and the types that they return.
+// How results are created, copied and read, and how large they are.
 #include <verbspp/base/result.hpp>
 #include <verbspp/work/transport_error.hpp>
 #include <verbspp/work/work_error.hpp>

@@ -31,7 +31,7 @@ struct stoppable_receiver : receiver {
   [[nodiscard]] environment get_env() const noexcept { return {}; }
 };
 
-/// Functions from which senders are created.
+/// Functions from which senders can be created, except for `posts`.
 struct sends {
   channel* link;
   auto operator()() const { return link->async_send({}); }

@@ -97,7 +97,7 @@ static_assert(remote_memory<access::remote_read>::encoded_size == 24);
 static_assert(sizeof(memory_region < access::all_remote | access::local_write >) ==
               sizeof(memory_region<>));
 
-// An element requires registered memory, so there is no default for it.
+// These types have no default value. An element, for instance, requires registered memory.
 static_assert(!std::is_default_constructible_v<gather_element>);
 static_assert(!std::is_default_constructible_v<scatter_element>);
 static_assert(!std::is_default_constructible_v<remote_memory<access::remote_read>>);

@@ -34,7 +34,7 @@ static_assert(SharedMemory<shared> && SharedMemory<shared&> && SharedMemory<cons
 static_assert(SharedMemory<part_of_shared> && SharedMemory<constant_shared>);
 static_assert(!SharedMemory<buffer> && !SharedMemory<part> && !SharedMemory<gather_element>);
 
-// The device may write to these types of memory.
+// The device may write to memory whose rights include local write.
 static_assert(FillableMemory<buffer> && FillableMemory<part> && FillableMemory<shared>);
 static_assert(FillableMemory<part_of_shared>);
 static_assert(!FillableMemory<constant_buffer> && !FillableMemory<constant_shared>);

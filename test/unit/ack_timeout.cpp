@@ -66,7 +66,7 @@ TEST_CASE("an ACK timeout cannot be negative or longer than the longest duration
         "parameter: ACK timeout in ns (0..8796093022208): -1000 is out of range");
 }
 
-TEST_CASE("a duration beyond the range of nanoseconds is too long for an ACK timeout") {
+TEST_CASE("a duration beyond the range of nanoseconds is refused as an ACK timeout") {
   CHECK(ack_timeout::at_least(std::chrono::seconds::max()).has_error());
   CHECK(ack_timeout::at_least(std::chrono::hours(5124096)).has_error());
   CHECK(ack_timeout::at_least(std::chrono::seconds::min()).has_error());

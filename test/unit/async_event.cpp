@@ -47,7 +47,7 @@ TEST_CASE("every verbs event has its own name, a hint, and the kind of object th
   for (unsigned type = 0; type < known; ++type) {
     CAPTURE(type);
     ibv_async_event native = native_event(type);
-    native.element.qp = &pair;  // every other object is identified by its address only
+    native.element.qp = &pair;  // only a queue pair is accessed through this pointer
     const async_event event = async_event::from_native(native);
     CHECK(static_cast<unsigned>(event.type()) == type);
     CHECK(event.element() != async_event_element::unknown);

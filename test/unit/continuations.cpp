@@ -249,7 +249,7 @@ TEST_CASE("a limit that is set after a wait with the default limit applies to th
   continuations waiting(asleep);
   probe one;
   waiting.add_send(one, 1, default_limit);
-  // The default limit begins at an alarm.
+  // This call starts the default limit.
   CHECK(waiting.take_expired(waiting.alarm(), default_limit) == nullptr);
   REQUIRE(one.is_default());
   one.cancel();

@@ -126,7 +126,7 @@ TEST_CASE("the checksum identifies an IPv4 header whatever the bytes before it a
   memory bytes = ipv4_after(of_bytes({0x60}));
   CHECK(received(bytes).source_address() == ipv4_source);
 
-  // An IPv6 header whose addresses look like the beginning of an IPv4 header.
+  // An IPv6 header that contains the first byte of an IPv4 header where one would begin.
   memory alike = global_route_header();
   alike[20] = std::byte{0x45};
   const auto address = received(alike).source_address();

@@ -261,7 +261,7 @@ TEST_CASE("the failure of one side is reported to the other") {
     CHECK(right.failure() == error_kind::not_connected);
     CHECK(right.message().find("the program aborted the exchange") != std::string::npos);
   }
-  // Later calls return the same failure.
+  // Later calls fail as well.
   CHECK(!right.core().advance().has_value());
 }
 

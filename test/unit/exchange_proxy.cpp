@@ -145,7 +145,7 @@ void at_each_byte(wrong kind, const ends_of_proxy& ends, Check check) {
     }
 }
 
-/// Returns options with a secret of 32 bytes.
+/// Returns options with this secret.
 exchange_options with_secret(std::string_view secret) {
   return {.secret = std::as_bytes(std::span(secret))};
 }

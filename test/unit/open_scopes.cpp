@@ -38,7 +38,7 @@ TEST_CASE("a request finds its scope among the open scopes") {
   CHECK(scopes.of(late) == nullptr);
 }
 
-TEST_CASE("a scope counts the handles whose results are left") {
+TEST_CASE("a scope counts the handles whose results have not been taken") {
   scope_state scope;
   scope.posted = 3;
   CHECK(scope.left() == 3);

@@ -168,7 +168,7 @@ TEST_CASE("a bind request contains the window's next key and its part and no imm
   CHECK(native.send_flags == (IBV_SEND_SIGNALED | IBV_SEND_FENCE));
   CHECK(native.imm_data == 0);
   CHECK(native.bind_mw.mw == &window);
-  CHECK(native.bind_mw.rkey == 0x12345600);  // the program chooses only the last eight bits
+  CHECK(native.bind_mw.rkey == 0x12345600);  // only the last eight bits change
   CHECK(native.bind_mw.bind_info.mr == &region);
   CHECK(native.bind_mw.bind_info.addr == 0x1000);
   CHECK(native.bind_mw.bind_info.length == 64);

@@ -61,7 +61,7 @@ TEST_CASE("a place that is returned without a request counts as never taken") {
   static_cast<void>(room.take(false));
   const auto ticket = room.take(false);
   REQUIRE(ticket);
-  CHECK(ticket->signaled);  // because half of the queue is unsignaled
+  CHECK(ticket->signaled);  // because half of the queue would be unsignaled otherwise
   room.give_back(*ticket);
   CHECK(room.outstanding() == 1);
   const auto again = room.take(false);

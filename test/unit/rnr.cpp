@@ -71,7 +71,7 @@ TEST_CASE(
         "parameter: min RNR NAK timer in ns (0..655360000): 656000000 is out of range");
 }
 
-TEST_CASE("a duration beyond the range of nanoseconds is too long for a min RNR timer") {
+TEST_CASE("a duration beyond the range of nanoseconds is refused as a min RNR timer") {
   CHECK(min_rnr_timer::at_least(std::chrono::seconds::max()).has_error());
   CHECK(min_rnr_timer::at_least(std::chrono::hours(5124096)).has_error());
   CHECK(min_rnr_timer::at_least(std::chrono::seconds::min()).has_error());

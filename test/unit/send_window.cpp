@@ -259,7 +259,8 @@ TEST_CASE("a send window reports failures of an earlier connection while handles
   CHECK((sends.window.failure_of(1) != nullptr) == has_handles);
   CHECK((sends.window.failure_of(2) != nullptr) == has_handles);
   CHECK(sends.window.failure_of(3) == nullptr);
-  // If there are no handles, every request from the earlier connection counts as successful.
+  // If handles of the earlier connection exist, results are suspect, and no request is certain to
+  // have succeeded.
   CHECK(sends.window.is_suspect() == has_handles);
   CHECK(sends.window.has_succeeded(3) != has_handles);
   if (has_handles) {

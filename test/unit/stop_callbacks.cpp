@@ -72,8 +72,8 @@ using routine = eager<result<void>>;
       source, [](silent_source&) { return std::optional<result<void>>(); }, limit);
 }
 
-/// Requests a stop at many different times during a wait. `wait` must return true if it ended as
-/// expected. \returns true if every wait did
+/// Calls `wait` many times, and requests a stop at various times during these calls. `wait` must
+/// return true if it ended as expected. \returns true if every wait did
 template <class Wait>
 [[nodiscard]] bool is_always_stopped(Wait wait) {
   constexpr int rounds = 2000;

@@ -52,7 +52,7 @@ class addresses_of_name {
 }  // namespace
 
 /// Replaces the function of the C library. While `lookups_hang`, simulates a name server that does
-/// not answer. Otherwise resolves the name that the tests use; other names are resolved as usual.
+/// not answer. Otherwise resolves `addresses_of_name::name`; other names are resolved as usual.
 extern "C" int getaddrinfo(const char* node, const char* service, const addrinfo* hints,
                            addrinfo** found) {
   static auto* const real =
@@ -220,8 +220,8 @@ TEST_CASE("a name's first address gets only its share of the time if it does not
   const auto silent = tcp_listener::open(port.text(), "127.0.0.2").value();
   const auto listener = tcp_listener::open(port.text(), "127.0.0.1").value();
   const auto waiting = fill(silent, "127.0.0.2");
-  // With sixteen addresses, the limit of 32 seconds leaves two seconds for the first one, which is
-  // enough even on a busy machine.
+  // With sixteen addresses, the limit of 32 seconds leaves about two seconds for each of them. That
+  // is enough for the second one even on a busy machine.
   std::vector<const char*> addresses(16, "127.0.0.1");
   addresses.front() = "127.0.0.2";
   const addresses_of_name known(addresses);

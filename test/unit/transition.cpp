@@ -39,9 +39,9 @@ constexpr int pkey = IBV_QP_PKEY_INDEX, port = IBV_QP_PORT, access = IBV_QP_ACCE
               cur = IBV_QP_CUR_STATE, mig = IBV_QP_PATH_MIG_STATE,
               notify = IBV_QP_EN_SQD_ASYNC_NOTIFY, rate = IBV_QP_RATE_LIMIT;
 
-// The kernel's table, for each transition and each type of queue pair. It omits the transitions
-// from any state to RESET, and from any state but RESET to ERR, because they need no attribute
-// other than the new state.
+// The kernel's table, for each transition and each type of queue pair. The transitions from any
+// state to RESET, and from any state but RESET to ERR, are omitted here, because they need no
+// attribute other than the new state.
 constexpr std::array<legal_transition, 9> transitions{{
     {IBV_QPS_RESET,
      IBV_QPS_INIT,
