@@ -2,8 +2,8 @@
 /// \file
 /// A model of how much memory connections use. docs/scale.cpp prints the tables in
 /// docs/scale.md from it. groups.cpp compares the model with measurements on the software device.
-/// The numbers for NICs come from the sources that are named here. Sizes are in bytes, on 64-bit
-/// machines.
+/// The sources of the numbers for NICs are named here or in docs/scale.md. Sizes are in bytes, on
+/// 64-bit machines.
 #pragma once
 
 #include <algorithm>
@@ -115,8 +115,8 @@ constexpr std::uint64_t connect_ib_completions = 4194303;
 constexpr std::uint64_t connect_ib_queue_pairs = 262144;
 constexpr std::uint64_t broadcom_completions = 8388607;
 constexpr std::uint64_t broadcom_queue_pairs = 131073;
-/// The number of connections at which NICs drop to half of their message rate, according to
-/// measurements.
+/// The number of connections at which NICs drop to half of their rate, according to measurements
+/// (PipeDevice, CoNEXT 2022).
 constexpr std::uint64_t connections_of_half_the_rate = 4096;
 /// The largest number of channels that a hub can have.
 constexpr std::uint64_t most_channels = 65535;

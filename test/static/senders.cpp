@@ -62,7 +62,7 @@ concept CanBeSender = requires(Function function) { as_sender(std::move(function
 template <class Sender>
 concept ConnectsTwice = requires(const Sender& sender) { sender.connect(receiver()); };
 
-// A sender completes with the same value or error that one would get by awaiting the call.
+// A sender completes with the value or the error of the awaited call, or is stopped.
 template <class... Functions>
 using completes_by = execution::completion_signatures<Functions...>;
 static_assert(std::is_same_v<

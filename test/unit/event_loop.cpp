@@ -90,8 +90,7 @@ struct large_token : counting_source::token {
   };
 };
 
-/// Runs one round, which sleeps no longer than `limit`. \returns true if a source may have had
-/// work, even if no coroutine was resumed
+/// Runs one round, which sleeps no longer than `limit`. \returns the value of `run_once`
 bool run(event_loop& loop, wait_limit limit = 10s) { return loop.run_once(limit).value(); }
 
 }  // namespace

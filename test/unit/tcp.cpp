@@ -230,7 +230,7 @@ TEST_CASE("a name's first address gets only its share of the time if it does not
   CHECK(host_that_was_reached(client.value()) == "::ffff:127.0.0.1");
 }
 
-TEST_CASE("if no address of a name answers, the error reports the result for each address") {
+TEST_CASE("if no address of a name has a listener, the error reports the result for each address") {
   const held_port port;
   const addresses_of_name known({"127.0.0.2", "::1", "127.0.0.1"});
   const auto lost = tcp_socket::connect(addresses_of_name::name, port.text(), 60s).error();
