@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Barriers of worlds in sessions, which event loops can drive. In most tests, one thread drives
+/// Sessions, by which event loops take part in barriers of worlds. In most tests, one thread drives
 /// all ranks.
 
 #include "../device/channels.hpp"

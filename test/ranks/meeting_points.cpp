@@ -213,7 +213,7 @@ TEST_CASE("a client that is not a rank of the world is refused and does not dist
 
   CHECK(why_not(launch(1, 3, place)) == error_kind::busy);
   CHECK(why_not(launch(1, 3, place)).message().find("rank 1") != std::string::npos);
-  CHECK(why_not(launch(0, 3, place)) == error_kind::busy);  // rank 0 of another world
+  CHECK(why_not(launch(0, 3, place)) == error_kind::busy);  // the port is in use
   CHECK(why_not(launch(2, 4, place)) == error_kind::mismatch);
   tcp_launch named = launch(2, 3, place);
   named.name = "another";

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Compares the memory that members of groups and objects of the software device use with the
-/// model.
+/// Compares the model with the memory that members of groups, and objects of the software device,
+/// use.
 
 #include "../device/device.hpp"
 #include "model.hpp"
