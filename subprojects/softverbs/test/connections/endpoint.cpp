@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Identifiers without an event channel, whose calls block until they complete, and the queues of
-// their queue pairs.
+// queue pairs.
 #include "catch.hpp"
 #include "support/cm_fabric.hpp"
 

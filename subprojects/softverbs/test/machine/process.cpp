@@ -177,7 +177,7 @@ TEST_CASE("a stopped peer's memory can be read and written") {
   other.finish();
 }
 
-TEST_CASE("a peer that was told not to share memory is reached only by packets") {
+TEST_CASE("a peer that does not share its memory is reached only by packets") {
   if (!shares_memory()) return;
   peer other("target", "SOFTVERBS_SHARED_MEMORY=no");
   endpoint end(patient());

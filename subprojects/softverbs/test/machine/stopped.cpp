@@ -141,7 +141,7 @@ TEST_CASE("calls don't wait for a process that dies within a request and has wri
         static_cast<std::ptrdiff_t>(end.memory.size()));
 }
 
-TEST_CASE("a process that exits during a write exits only when the write has finished") {
+TEST_CASE("a region stays busy until a process that is exiting has finished its write") {
   if (!may_be_traced()) return;
   endpoint end(patient());
   peer other("hasty writer");

@@ -62,7 +62,7 @@ ibv_mr* register_everything(ibv_pd* domain, int rights = on_demand_rights) {
 }
 
 /// Returns true if the kernel can bring in pages on request. Kernels before version 5.14 can't, and
-/// ibv_advise_mr then returns 0 without any effect.
+/// ibv_advise_mr then accepts valid advice without any effect.
 bool populates() {
   constexpr int populate_read = 22;
   const absent_pages pages;

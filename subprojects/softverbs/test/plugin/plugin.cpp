@@ -13,7 +13,7 @@ extern "C" __attribute__((visibility("default"))) int run() {
     return 1;
   }
   ibv_free_device_list(list);
-  // softverbs forwards descriptors that don't belong to its devices to libibverbs, which returns
+  // softverbs forwards descriptors that don't belong to its devices to libibverbs, which fails with
   // EINVAL for this one.
   errno = 0;
   if (ibv_import_device(-1) != nullptr || errno != EINVAL) {

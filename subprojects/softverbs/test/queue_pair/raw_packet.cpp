@@ -318,7 +318,7 @@ TEST_CASE("raw packets: network faults lose, duplicate and reorder frames") {
   for (const std::size_t bytes : {2, 1}) CHECK(ends.right.next() == ends.to_right(bytes));
 }
 
-TEST_CASE("raw packets: malformed frames from other processes crash nothing") {
+TEST_CASE("raw packets: malformed frames crash nothing") {
   if (!may_send_frames()) return;
   two_frame_ends ends;
   ends.right.hear(rule(IBV_FLOW_ATTR_ALL_DEFAULT));

@@ -434,7 +434,7 @@ TEST_CASE("XRC: a queue pair is destroyed with the last object that refers to it
   CHECK(ibv_close_xrcd(domain) == 0);
 }
 
-TEST_CASE("XRC: a queue pair outlives the device on which it was created") {
+TEST_CASE("XRC: a queue pair outlives the context in which it was created") {
   const temporary_file file;
   open_context mine;
   ibv_xrcd* domain = open_domain(mine.verbs, file.descriptor, O_CREAT);
@@ -540,7 +540,7 @@ TEST_CASE("XRC: requests to another process that dies fail") {
   CHECK(sender.wait().status == IBV_WC_RETRY_EXC_ERR);
 }
 
-TEST_CASE("XRC: requests can't be posted to a receiving queue pair in any state") {
+TEST_CASE("XRC: requests can't be posted to a receiving queue pair, even in RTS") {
   xrc_connection both;
   ibv_qp* const target = both.receiver.target;
   REQUIRE(both.receiver.state() == IBV_QPS_RTS);
