@@ -33,7 +33,7 @@ error refusal(cm_session<prepared_channel>& session) {
       "the session to end");
   if (!why) FAIL("this call succeeded, but should have failed");
   INFO(*why);
-  // A second call returns the same failure.
+  // A second call fails with the same kind of error.
   CHECK(failure_of(session.advance()) == why->kind());
   return *why;
 }

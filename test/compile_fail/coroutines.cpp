@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Requests and sessions that a coroutine awaits, and senders of requests. The memory of a request
-// must outlive the coroutine, which may be destroyed while the request is in flight.
+// must be able to outlive the coroutine, which may be destroyed while the request is in flight.
 
 #include <verbspp/coroutine.hpp>
 #include <verbspp/exchange.hpp>

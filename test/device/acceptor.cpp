@@ -280,7 +280,7 @@ TEST_CASE("silent clients are disconnected when the timeout expires") {
   CHECK(serving.clients->last_failed_client() == must(silent.front().peer_address()));
 }
 
-TEST_CASE("a refused client whose socket a child process has causes no more events") {
+TEST_CASE("a refused client causes no more events even if a child process holds its socket") {
   testbed bed;
   server serving(bed);
   acceptor& clients = *serving.clients;

@@ -51,7 +51,7 @@ struct waiting {
   std::vector<connected_pair> pairs;
 };
 
-/// A fixture with one waitable queue, and the queue pairs that use it.
+/// A fixture with one waitable queue, and the pair whose receives complete in it.
 struct one_waiting {
   const testbed bed{};
   waiting ends{bed};

@@ -349,7 +349,7 @@ TEST_CASE("UD: an address handle for a peer's unsuitable endpoint is refused") {
   CHECK_NOTHROW(must(left.address_of(must(endpoint::decode(good.encode())))));
 }
 
-TEST_CASE("using an address handle for an unused address fails or loses datagrams") {
+TEST_CASE("an address handle for an unused address is refused or its datagrams are lost") {
   const testbed bed;
   auto left = left_of(bed);
   const endpoint remote = at_address_of_nobody(bed, right_of(bed).endpoint());
