@@ -93,7 +93,7 @@ transport_result<void> run(std::string_view device_name) {
   VERBSPP_TRYV(ping.receive());
 
   // A multicast group has a GID of its own. On RoCE v2, this is the GID of an IP multicast group of
-  // the same family as the port's address; the host has to join that group as well
+  // the same family as the port's address. The host has to join an IPv4 group as well
   // (IP_ADD_MEMBERSHIP), unless no network interface has the device's addresses, as with softverbs.
   // On InfiniBand, the group also has a LID, which the subnet manager assigns; softverbs accepts
   // any multicast LID.

@@ -17,7 +17,7 @@
 namespace verbspp::detail {
 
 /// A shared receive queue whose receives fill places of a pool. There is no queue until `open`. The
-/// caller holds the hub's lock.
+/// hub's lock guards all members that change after that.
 ///
 /// The places to which the device may write are marked as posted. The destructor returns them to
 /// the pool once the queue is destroyed.

@@ -21,7 +21,7 @@ inline constexpr const char* waiting_on_channel = "wait on a channel";
 
 /// A reference to the function with which a wait looks for its completions. The function processes
 /// the available completions, and returns whether the wait is over. It is not called again after it
-/// has returned `met`. If it has returned `unmet_so_far`, a sleep is short.
+/// has returned `met`. After `unmet_so_far`, a sleep lasts at most `longest_nap`.
 class looking {
  public:
   template <class Look>

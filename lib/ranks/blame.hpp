@@ -36,7 +36,7 @@ class [[gnu::visibility("hidden")]] signals::blame {
 
  private:
   void begin() noexcept;
-  /// Determines the blame after `ask`, and notifies the other ranks.
+  /// Determines the blame, and notifies the other ranks.
   void conclude(bool has_asked_all) noexcept;
   void tell(const farewell& why) noexcept;
   /// Notifies the other ranks that this rank cannot do its part.

@@ -146,7 +146,7 @@ class [[gnu::visibility("hidden")]] first_contact final : public member_connecto
     bool is_any_open = false;
   };
   /// Gets ready to call those peers that are to be connected: numbers the calls, and creates the
-  /// channels that are missing. Sends nothing.
+  /// channels that are missing. Sends no datagrams.
   void prepare(group& members, connecting_peers& those, const wait_limit& limit) noexcept;
   /// Calls the remaining peers in this round: those that are to be connected, and those that have
   /// not reported yet that they are ready.

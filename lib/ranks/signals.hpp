@@ -71,7 +71,7 @@ class [[gnu::visibility("hidden")]] signals {
   /// Makes both ends continue from the same counts. \pre nothing is in flight between the two ranks
   void agree(std::uint32_t rank, const signal_counts::encoded& theirs) noexcept;
 
-  /// Whether the caller of a step waits until its end, so that functions of the step may block.
+  /// Says whether the caller of a step waits for its end, so that functions of the step may block.
   enum class blocks : bool { no, yes };
   class barrier_run;
 
@@ -106,7 +106,7 @@ class [[gnu::visibility("hidden")]] signals {
   class step;
   class blame;
 
-  /// How certain it is that a rank is the culprit of a failed step.
+  /// The certainty that a rank is the culprit of a failed step.
   enum class certainty : std::uint8_t {
     waited_for,  ///< this rank waited for the culprit, which may itself have waited for others
     known,

@@ -74,7 +74,8 @@ class pending_request {
   [[nodiscard]] static error no_request() noexcept;
 
   /// Returns the result if it is available; does not wait for it.
-  /// \errors those of the request; those of the channel, if it was destroyed
+  /// \errors those of the request; `not_connected` if the request was flushed, and the channel was
+  /// destroyed; `invalid_input` if the handle has no request, or the request's scope has ended
   [[nodiscard]] VERBSPP_DATA_PATH std::optional<transport_result<completed_work>> poll() noexcept {
     if (!has_request()) [[unlikely]]
       return no_request();

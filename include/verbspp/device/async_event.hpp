@@ -103,7 +103,7 @@ class async_event {
   }
   [[nodiscard]] async_event_element element() const noexcept;
   [[nodiscard]] async_event_severity severity() const noexcept;
-  /// Explains what the event means for the program, and gives advice.
+  /// Explains what the event means for the program.
   [[nodiscard]] const char* hint() const noexcept;
 
   /// The number of the queue pair that the event is about; empty if it is not about a queue pair.

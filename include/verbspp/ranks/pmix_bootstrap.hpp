@@ -17,9 +17,8 @@ namespace detail {
 class pmix_session;
 }
 
-/// A bootstrap that uses PMIx, which cluster launchers such as Open MPI's `mpirun`, `prun` and
-/// `srun
-/// --mpi=pmix` support. The library must have been built with PMIx (Meson option `pmix`).
+/// A bootstrap that uses PMIx, which cluster launchers support: Open MPI's `mpirun`, `prun`, and
+/// `srun` with `--mpi=pmix`. The library must have been built with PMIx (Meson option `pmix`).
 ///
 /// When the limit of a fence is reached, PMIx does not report which ranks are missing. It cannot
 /// continue after some ranks have abandoned a fence, so end the job in that case.

@@ -77,8 +77,8 @@ class VERBSPP_CONSUMABLE address_handle {
   /// \errors `invalid_input` for null, or an address handle in a different protection domain
   [[nodiscard]] static result<address_handle> from_native(const class protection_domain& domain,
                                                           ibv_ah* native, ownership whose) noexcept;
-  /// Passes ownership of the address handle to the caller, which must destroy it before the
-  /// protection domain. Returns null if the address handle was moved from.
+  /// Returns the native address handle, and ends its use by the library. Unless it was borrowed,
+  /// the caller must destroy it before the protection domain. Returns null if this was moved from.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES ibv_ah* release() && noexcept {
     return std::exchange(native_, nullptr);
   }

@@ -74,7 +74,7 @@ enum class work_error_class : std::uint8_t {
   local_resource,     ///< the device or driver on this side
   remote,             ///< the peer rejected the request or aborted it
   transport,          ///< the packets violated the protocol
-  timeout,            ///< no response, or the peer was never ready
+  timeout,            ///< no response, or the peer had no receive posted in time
   flushed,            ///< aborted with the queue pair; the peer may have executed it
   fatal,              ///< the device or queue pair is unusable
   unknown,            ///< a status that this library does not know

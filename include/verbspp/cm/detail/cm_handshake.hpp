@@ -148,7 +148,7 @@ class cm_channel_in_place {
   channel* channel_;
 };
 
-/// Checks that a channel is prepared, before a request is sent to the peer.
+/// Checks that a channel is prepared.
 /// \errors as the handshake of a channel
 [[nodiscard]] result<void> check_prepared(const channel& renewed) noexcept;
 
