@@ -31,7 +31,7 @@ class event_set {
   /// Makes the epoll descriptor readable until `take` clears the signal.
   void wake() const noexcept { raise(signal_); }
 
-  /// Adds a descriptor. \param tag not 0 \returns 0, or the errno
+  /// Adds a descriptor. \param tag not 0, the tag of the signal \returns 0, or the errno
   [[nodiscard]] int add(int descriptor, std::uint32_t events, std::uint64_t tag) noexcept;
   /// Removes a descriptor. A no-op for a negative one.
   void remove(int descriptor) noexcept;

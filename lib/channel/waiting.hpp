@@ -57,7 +57,7 @@ inline constexpr std::chrono::milliseconds time_of_completions{50};
 /// The longest sleep while a thread waits for an event that does not wake it.
 inline constexpr std::chrono::milliseconds longest_nap{1};
 
-/// True if the descriptor would end a wait now. \pre the descriptor is open
+/// True if the descriptor would end a wait now. False if there is none, or if it is not open.
 [[nodiscard]] bool has_ended(const watched_descriptor& watched) noexcept;
 
 /// Waits until `look` returns `met`, or another event ends the wait. No event that arrives

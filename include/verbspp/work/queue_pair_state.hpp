@@ -17,7 +17,7 @@ enum class queue_pair_state : std::uint8_t {
   ready_to_send = IBV_QPS_RTS,
   send_queue_drained = IBV_QPS_SQD,
   send_queue_error = IBV_QPS_SQE,
-  error = IBV_QPS_ERR,  ///< all requests, outstanding or posted later, complete as flushed
+  error = IBV_QPS_ERR,  ///< its requests, outstanding or posted later, complete as flushed
 };
 
 [[nodiscard]] constexpr const char* to_string(queue_pair_state state) noexcept {
