@@ -73,8 +73,8 @@ struct async_events;
 class async_listener;
 
 /// Returns the value of a process-wide counter, and then increments it. The library stores such a
-/// value when it creates a queue and when it reads an event, so that it can tell which of the two
-/// came first.
+/// value when it creates or adopts a queue and when it reads an event, so that it can tell which of
+/// the two came first.
 [[nodiscard]] std::uint64_t moment_now() noexcept;
 
 /// A queue pair of any type and state.
