@@ -265,7 +265,7 @@ transport_result<void> run(const options& given) {
   const std::uint32_t depth = given.receive_depth.value();
   VERBSPP_TRY(queue, completion_queue::create(context, depth + 1));
 
-  // All receives share one buffer, because the peer sends its next message only after it has
+  // All receives can share one buffer, because the peer sends its next message only after it has
   // received this end's answer.
   VERBSPP_TRY(lines, script::write(given));
   VERBSPP_TRY(inbox, buffer::allocate(given.size.value()));
