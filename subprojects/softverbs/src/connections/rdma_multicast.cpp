@@ -14,9 +14,9 @@ namespace {
 constexpr std::uint32_t group_queue_pair = 0xff'ffff;
 constexpr std::uint8_t group_hops = 1;
 
-/// Returns the GID of a group's IP address, as Linux constructs it for RDMA_PS_UDP. On Ethernet,
-/// the GID is the IP address itself, except that an IPv4 address gets a multicast prefix for RoCE
-/// v1. On InfiniBand, the GID has the format of IP multicast over InfiniBand, with the connection
+/// Returns the GID of a group's IP address, as Linux usually does for RDMA_PS_UDP. On Ethernet, the
+/// GID is the IP address itself, except that an IPv4 address gets a multicast prefix for RoCE v1.
+/// On InfiniBand, the GID has the format of IP multicast over InfiniBand, with the connection
 /// manager's signature.
 ibv_gid group_of(const ip_address& address, const place& at) noexcept {
   if (address.is_any()) return {};

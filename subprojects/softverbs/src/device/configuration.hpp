@@ -44,7 +44,8 @@ inline constexpr std::uint64_t region_bytes = std::uint64_t{1} << 40;
 inline constexpr std::uint32_t device_memory = std::uint32_t{4} << 20;
 inline constexpr std::uint32_t message_bytes = std::uint32_t{1} << 30;
 inline constexpr std::uint32_t datagram_bytes = 4096;
-/// The size of a frame with RoCE's largest datagram and a VLAN tag.
+/// The maximum size of a frame on any port, in bytes: the largest MTU of RoCE, the kernel's
+/// allowance for RoCE's headers, and an Ethernet header with a VLAN tag.
 inline constexpr std::uint32_t frame_bytes = datagram_bytes + 96 + 18;
 /// The maximum number of flow rules in a process.
 inline constexpr std::size_t flow_rules = std::size_t{1} << 16;
@@ -121,7 +122,7 @@ struct configuration {
 /// The maximum size of a configuration file, in bytes.
 inline constexpr std::size_t longest_configuration = std::size_t{1} << 20;
 
-/// A problem in a configuration, and its line, counted from 1.
+/// A problem in a configuration, and its line, counted from 1; 0 if the text is empty.
 struct configuration_problem {
   unsigned line = 0;
   std::string text;

@@ -10,8 +10,8 @@ namespace softverbs {
 
 /// Announces to a peer process, in memory that both processes share, which of the peer's objects
 /// this process is accessing. Each thread has its own place in the memory. The peer only reads the
-/// announcements, and doesn't trust them. A false one can make the peer wait, but can do no other
-/// harm.
+/// announcements, and doesn't trust them. A false one can delay a call with which the peer changes
+/// or destroys the object, or make the call fail with EBUSY, but can do no other harm.
 class announcements {
  public:
   /// The objects in use: a queue pair and a region, by their indexes in the peer's tables.

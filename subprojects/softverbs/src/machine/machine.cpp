@@ -120,7 +120,7 @@ void machine::publish() noexcept {
   if (device_memory.open() == 0)
     tables->device_memory = reinterpret_cast<std::uintptr_t>(device_memory.start());
   wire.publish(table_memory_.descriptor(), device_memory.descriptor());
-  // If Yama allows only parent processes to access this process's memory, peers need permission.
+  // If Yama allows only ancestors of this process to access its memory, peers need permission.
   char scope = '0';
   if (const int file = ::open("/proc/sys/kernel/yama/ptrace_scope", O_RDONLY | O_CLOEXEC);
       file >= 0) {

@@ -167,7 +167,7 @@ bool wire::belongs_to(std::uint32_t qpn, pid_t process) {
   // Another process may have the slot by now. When a process connects, the kernel reports which
   // process called listen.
   const int probe = open_socket();
-  // Without a free descriptor, this can't be checked, so the packet is accepted.
+  // Without a free descriptor, this can't be checked, so the claim is believed.
   if (probe < 0) return true;
   const slot_name there(slot);
   const bool found = ::connect(probe, there.get(), there.length) == 0;
@@ -176,7 +176,7 @@ bool wire::belongs_to(std::uint32_t qpn, pid_t process) {
   ::close(probe);
   if (found) return listens == 0 || listens == process;
   // The backlog is full, so the process can't be identified now. Connecting starts here, so that
-  // the process is known when the peer sends its packet again.
+  // a later call can identify the process, for example when the peer sends its packet again.
   if (error == EAGAIN) static_cast<void>(find(qpn));
   // The slot is free, so there is no other process that the sender could impersonate. The sender
   // may have exited; the packets that it sent before are still valid.

@@ -102,7 +102,8 @@ class wire {
   bool sleep() noexcept;
   /// The time at which `look` must be called without an event, or 0 for never.
   nanoseconds next_try() const noexcept;
-  /// True if packets or notices may have arrived on existing connections. Ignores new connections.
+  /// True if packets or notices may have arrived. Ignores incoming connections on which no message
+  /// has been received yet, and those that wait to be accepted.
   bool has_arrived() const noexcept;
 
   sent send(std::uint32_t target_qpn, const packet_header& header, const iovec* payload,
