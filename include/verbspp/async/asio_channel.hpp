@@ -93,7 +93,7 @@ class asio_channels : public net::execution_context::service {
  private:
   inline void shutdown() noexcept override;
 
-  std::mutex mutex_{};  ///< threads that run other contexts may add channels to this one
+  std::mutex mutex_{};  ///< guards `members_`, except in `shutdown`
   list_links members_{&members_, &members_};
 };
 
@@ -388,15 +388,15 @@ inline namespace VERBSPP_DETAIL_ASIO {
 /// `poll` of each channel that has news. A channel without a hub needs a wait mode that sleeps:
 /// with `wait_mode::spin`, operations that have to wait fail (`not_supported`).
 ///
-/// It has the requests of `async_operations`, whose rules for memory apply: shared memory and
-/// messages are kept, memory with a single owner is moved, and borrowed memory does not compile. An
-/// operation whose memory is named as `.elements` or `.result` is a view: await it in the
-/// expression that creates it, since a token such as `use_awaitable` starts it later. Memory that
-/// is passed as an object is stored in the operation. If the queue is full, the request waits for
-/// room.
+/// It has the requests of `async_operations`, whose rules for memory apply: the request keeps
+/// shared memory, and messages that it sends or writes; other memory with a single owner is moved,
+/// and returned with the result; borrowed memory does not compile. An operation whose memory is
+/// named as `.elements` or `.result` is a view: await it in the expression that creates it, since a
+/// token such as `use_awaitable` starts it later. Memory that is passed as an object is stored in
+/// the operation. If the queue is full, the request waits for room.
 ///
 /// Each operation completes with one argument, as elsewhere in the library: for a request, a
-/// `transport_result<completed_work>`, or a `finished<Memory>` if it has moved its memory. It does
+/// `transport_result<completed_work>`, or a `finished<Memory>` if it returns its memory. It does
 /// not report failures by exceptions. The handler is always posted to its associated executor,
 /// which is the executor of the channel by default, and never called within the function that
 /// starts the operation. Until the operation completes, both executors have outstanding work. The

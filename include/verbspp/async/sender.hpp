@@ -245,8 +245,9 @@ class call_sender {
 /// The operation state keeps the function, with all that it has captured, until it is destroyed.
 /// The function makes the call in `start`, so the call's arguments may be temporaries, except for
 /// views that are read later if the queue is full: capture the bytes of an `inline_payload` and, in
-/// an `async_scope`, a range of several elements. An exception that the function throws ends the
-/// program.
+/// an `async_scope`, a range of several elements. Capture the arguments of `caller::async_call` and
+/// of an `async_lease` that owns its memory, too, since these calls refer to them. An exception
+/// that the function throws ends the program.
 ///
 ///     as_sender([&, flag = 1U] {
 ///       return link.async_write({.elements = inline_payload(flag), .remote = theirs});

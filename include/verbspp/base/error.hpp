@@ -27,7 +27,7 @@ enum class error_kind : std::uint8_t {
   timed_out,           ///< ETIMEDOUT, and operations that did not finish by their limit
   cancelled,           ///< ECANCELED, and operations that were asked to stop before they finished
   busy,                ///< EBUSY
-  would_block,         ///< a queue is full, a message pool is empty, or no other call may be sent
+  would_block,         ///< a queue is full, a message pool is empty, or a call can't be sent yet
   mismatch,            ///< the ends of a connection, or objects used together, are incompatible
   not_connected,       ///< ENOTCONN, and channels or peers that are not, or no longer, connected
   failed_request,      ///< a posted request failed; `work_error::from` returns the details

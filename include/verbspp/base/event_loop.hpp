@@ -83,7 +83,7 @@ class waiting_source : list_links {
 
   look_function look_;
   const source_operations& operations_;
-  stoppable_limit limit_;  ///< active while this is an element of a list
+  stoppable_limit limit_;  ///< with a stop callback, if possible, until the wait ends
   void* source_ = nullptr;
   std::coroutine_handle<> waiting_{};
   std::optional<error> failure_{};  ///< the error that `request_notification` returned

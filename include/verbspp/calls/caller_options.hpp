@@ -44,7 +44,7 @@ struct caller_statistics {
   std::uint64_t refusals = 0;      ///< refusals that were taken
   std::uint64_t given_up = 0;      ///< calls that ended before their answer was taken
   std::uint64_t late_answers = 0;  ///< answers to calls that had ended
-  /// Calls that waited until they could be sent, except awaited calls that waited for a lane.
+  /// Calls that waited until they could be sent, except awaited calls that need a lane.
   std::uint64_t waits = 0;
   std::uint64_t request_bytes = 0;
   std::uint64_t answer_bytes = 0;

@@ -253,15 +253,16 @@ template <Method Called, class Function>
 ///
 /// A service has a hub, and memory that grows with `clients` times `in_flight`. It has a receive
 /// for every call that a client may send, so no client uses up the receives for the calls of
-/// another. A client that has `in_flight` unanswered calls waits for an answer before it sends the
-/// next call.
+/// another. A client that has `in_flight` unanswered calls sends the next one only after it has got
+/// an answer.
 ///
 /// A client is removed when its channel breaks, or when it violates the protocol. The answers to
 /// its open calls are then dropped.
 ///
 /// A move-only owner. Destroying it closes the connections of all clients. After a move, the old
-/// object is empty, and refuses all operations (`invalid_input`). Thread-safe, except that no other
-/// call may be in progress when the service is moved or destroyed. Handlers must not destroy it.
+/// object is empty: its functions that return a `result` fail (`invalid_input`). Thread-safe,
+/// except that no other call may be in progress when the service is moved or destroyed. Handlers
+/// must not destroy it.
 class service {
  public:
   /// Creates a service with these methods.

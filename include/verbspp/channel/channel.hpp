@@ -188,7 +188,8 @@ class channel : public detail::core_owner,
   /// even if another call has collected the completion. Call `poll` to handle a stop request. While
   /// requests are outstanding, it also returns once for completions whose results were taken
   /// already, or that have no handle. While a scope has requests in flight without handles, it may
-  /// return only once for a result that was not taken. Reaching the limit does not break the
+  /// return only once for a result that was not taken. A message that arrives in a hub's pool may
+  /// not end the wait: wait for the inbox or the hub instead. Reaching the limit does not break the
   /// channel, but a failure that the device reports, or an event on the descriptor that the channel
   /// watches, does.
   /// \param file_descriptor one of the program's own descriptors, which also ends the wait when it

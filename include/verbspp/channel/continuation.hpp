@@ -33,7 +33,8 @@ class continuation_list;
 /// memory of the request belongs to the program again. Continuations of one queue are called in the
 /// order of their requests. If the channel breaks, requests finish as failures, and `poll` calls
 /// their continuations. `channel::close` and `channel::renew` call continuations, too, and the
-/// destructor of the channel calls all that are left. Functions that wait don't call continuations.
+/// destructor of the channel calls all that are left. The waits of the channel, and of its handles,
+/// scopes and inboxes, call no continuations.
 ///
 /// The function may do anything that the thread may do with the channel: post, give a handle a
 /// continuation, wait, destroy the channel, or destroy the continuation itself.

@@ -241,8 +241,8 @@ class hub_clients {
     }
   }
   /// Calls `function` with the turn of each client in the table, one after the other.
-  /// \errors as `find`, if another thread keeps a client's turn until the limit; `function` is then
-  /// not called for the remaining clients
+  /// \errors as `find`, if another turn of a client lasts until the limit; `function` is then not
+  /// called for the remaining clients
   template <class Function>
   result<void> for_each(Function&& function, const wait_limit& limit) noexcept(
       std::is_nothrow_invocable_v<Function&, turn&>) {

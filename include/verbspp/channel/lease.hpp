@@ -227,9 +227,10 @@ class VERBSPP_CONSUMABLE lease_base {
     VERBSPP_TRY(key, owner_.key());
     return remote_memory<Rights>(owner_.address(), owner_.length(), key);
   }
-  /// True if the peer has access, as far as this side knows. False after `revoke`, after the end of
-  /// the connection, and after the channel has received the message by which the peer invalidated
-  /// the key. A channel of a hub with a pool does not notice that message: see `note_invalidated`.
+  /// True if the lease was granted, or posted by `post_lease`, and has not ended, as far as this
+  /// side knows. False after `revoke`, after the end of the connection, and after the channel has
+  /// received the message by which the peer invalidated the key. A channel of a hub with a pool
+  /// does not notice that message: see `note_invalidated`.
   [[nodiscard]] bool is_open() const noexcept { return owner_.is_open(); }
   /// Informs the lease that the peer has invalidated a key, in case the channel could not notice
   /// it: `lease.note_invalidated(*message.received()->invalidated_rkey())`.

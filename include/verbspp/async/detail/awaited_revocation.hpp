@@ -34,7 +34,7 @@ class [[nodiscard]] awaited_revocation : awaited {
   /// \returns true if no request is needed, because the lease is revoked without one, or is already
   /// over
   [[nodiscard]] bool await_ready() const noexcept { return core_ == nullptr; }
-  /// \returns false if the lease can be revoked without waiting
+  /// \returns false if no request is in flight, so the coroutine continues at once
   [[nodiscard]] bool await_suspend(std::coroutine_handle<> waiting) noexcept;
   [[nodiscard]] result<void> await_resume() noexcept;
 
@@ -47,7 +47,7 @@ class [[nodiscard]] awaited_revocation : awaited {
   static void proceed(continuation& self) noexcept;
 
   lease_owner& lease_;
-  channel_core* core_;  ///< null if `revoke` does not wait for a request
+  channel_core* core_;  ///< null if no request is needed
   bool was_posted_ = false;
 };
 

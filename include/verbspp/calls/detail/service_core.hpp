@@ -68,7 +68,7 @@ class calling_client : public counted {
 
   /// Passes an answer to the thread that has the client's turn, or will have its next turn.
   void deliver(message&& answer) noexcept;
-  /// The size of the largest answer that the client accepts, in bytes.
+  /// The maximum size of an answer to the client, in bytes.
   [[nodiscard]] std::uint32_t answer_size() const noexcept {
     return __atomic_load_n(&answer_size_, __ATOMIC_RELAXED);
   }

@@ -28,7 +28,8 @@ class tied_socket {
   [[nodiscard]] int descriptor() const noexcept { return descriptor_; }
   [[nodiscard]] bool is_open() const noexcept { return descriptor_ >= 0; }
   /// Shuts the socket down for sending, which notifies a peer that watches the socket. A no-op if
-  /// other channels of this process are tied to the socket, and in a child process after `fork`.
+  /// other channels of this process are tied to the socket, and in a forked child process that has
+  /// not opened a device itself.
   void tell_end() const noexcept;
 
  private:
