@@ -354,7 +354,8 @@ class caller {
       detail::request_for<Called> request VERBSPP_LIFETIMEBOUND,
       const wait_limit& limit = detail::default_limit) noexcept;
   /// As above, for a method whose calls lend memory. The call keeps the shared memory until the
-  /// service can no longer access it, even if the coroutine is destroyed.
+  /// service can no longer access it, even if the coroutine is destroyed. Like `post_call`, it may
+  /// block the thread until the device has bound or invalidated a memory window.
   template <Method Called, class Memory>
     requires LendsMemory<Called> && SharedMemory<Memory> &&
              Lendable<Memory, detail::description_of<Called>.lends>
