@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "channel/loop_events.hpp"
 #include "channel/waiting.hpp"
+#include "device/async_events.hpp"
 #include "qp/addressing.hpp"
 #include "queue/watched_descriptors.hpp"
 #include <verbspp/base/destroy_failure.hpp>
@@ -156,8 +157,11 @@ void channel_connection::stop() noexcept {
 
 int channel_connection::destroy_queue_pair() noexcept {
   listener_.stop();
+  const context device = queue_pair_->owner.domain().context();
+  const std::uint32_t number = native_->qp_num;
   destroy_errnum_ = errno_of(ibv_destroy_qp(native_));
   if (destroy_errnum_ != 0) return destroy_errnum_;
+  forget_async_events(device, async_event_element::queue_pair, number);
   trace("ibv_destroy_qp", queue_pair_->owner.release());
   drop_queue_pair();
   return 0;

@@ -3,6 +3,7 @@
 /// Asynchronous events that the library reads during its own waits. The library notifies its
 /// listeners of these events, and keeps the events so that the program can read them later.
 
+#include "channels.hpp"
 #include "device.hpp"
 #include "failing_verb.hpp"
 #include <verbspp/device/detail/async_listener.hpp>
@@ -246,6 +247,15 @@ TEST_CASE_METHOD(one_listener,
   {
     const auto queue = must(completion_queue::create(bed.context, 4));
     keep_overrun(listener, queue);
+  }
+  CHECK_FALSE(must(bed.context.poll_async_event()));
+  {
+    const channel_pair ends = connect_channels(bed);
+    ibv_async_event refused{};
+    refused.event_type = IBV_EVENT_QP_ACCESS_ERR;
+    refused.element.qp = ends.left.native_handle();
+    keep(listener, refused);
+    --ends.left.native_handle()->events_completed;
   }
   CHECK_FALSE(must(bed.context.poll_async_event()));
 }
