@@ -52,8 +52,8 @@ using service_level = bounded<detail::service_level_traits>;
 using hop_limit = bounded<detail::hop_limit_traits>;
 /// The traffic class of the GRH; with RoCE v2, it holds the DSCP and ECN bits.
 using traffic_class = bounded<detail::traffic_class_traits>;
-/// The flow label of the GRH. RoCE v2 derives the UDP source port from it, and switches use that
-/// port to distribute flows over several links.
+/// The flow label of the GRH. On RoCE v2, hardware derives the UDP source port from it, unless it
+/// is 0. Switches use that port to distribute flows over several links.
 using flow_label = bounded<detail::flow_label_traits>;
 /// The low bits of the source LID, if the subnet manager assigned a range of LIDs to the port.
 using source_path_bits = bounded<detail::source_path_bits_traits>;

@@ -173,8 +173,9 @@ class typed_acceptor final : public acceptor_core {
 }  // namespace detail
 
 /// Accepts clients at a listener, and performs an exchange with each. Up to
-/// `acceptor_options::clients` exchanges proceed at the same time, so other clients need not wait
-/// for a slow or silent one while there are free places.
+/// `acceptor_options::clients` exchanges proceed at the same time, of which up to
+/// `acceptor_options::handshakes` are in the handshake. Below these maximums, no client waits for a
+/// slow or silent one.
 ///
 ///     VERBSPP_TRY(listener, tcp_listener::open("4711"));
 ///     VERBSPP_TRY(clients, accept_exchanges<bounded_text<32>>(
@@ -234,10 +235,10 @@ class exchange_acceptor {
     }
   }
 
-  /// Closes the listener, and refuses the clients whose exchanges are in progress. A client whose
-  /// last frame has arrived counts as connected. The program can still take connected clients. The
-  /// function that prepares a client may also call `stop`; the client that it is preparing is then
-  /// refused, too.
+  /// Closes the listener, and refuses the clients whose exchanges are in progress. An exchange that
+  /// lacks only the client's last frame succeeds if that frame has arrived. The program can still
+  /// take connected clients. The function that prepares a client may also call `stop`; the client
+  /// that it is preparing is then refused, too.
   void stop() noexcept {
     if (core_) core_->stop();
   }
@@ -261,7 +262,7 @@ class exchange_acceptor {
   }
   /// The number of exchanges in progress.
   [[nodiscard]] std::uint32_t under_way() const noexcept { return core_ ? core_->under_way() : 0; }
-  /// The number of failures: exchanges that have failed, and clients that could not be accepted,
+  /// The number of failures: exchanges that have failed, and failed attempts to accept a client,
   /// for instance because no file descriptor was left.
   [[nodiscard]] std::uint64_t failed() const noexcept { return core_ ? core_->failed() : 0; }
   /// The error of the last failure; empty if there was none.
@@ -269,9 +270,9 @@ class exchange_acceptor {
     static constexpr std::optional<error> none;
     return core_ ? core_->last_failure() : none;
   }
-  /// The IP address of the client at the last failure. Zero if there was no failure, if the client
-  /// could not be accepted, or if it is not connected by IP. An IPv4 address has the form
-  /// ::ffff:a.b.c.d.
+  /// The IP address of the client at the last failure. Zero if there was no failure, or the address
+  /// is unknown, for instance because the client could not be accepted, or did not connect by IP.
+  /// An IPv4 address has the form ::ffff:a.b.c.d.
   [[nodiscard]] gid last_failed_client() const noexcept {
     return core_ ? core_->last_failed_client() : gid{};
   }

@@ -149,10 +149,10 @@ class meeting_session {
 /// side needs to start first: refused connections are retried, twenty times a second, until the
 /// limit is reached.
 ///
-/// While the call waits, the listener serves only this peer. Strangers that connect are refused;
-/// they may delay the meeting, but do not make it fail. Connections that were not chosen may remain
-/// in the listener's queue, but they are closed, and the next meeting skips them. For an event
-/// loop, use a `meeting_session`.
+/// While the call waits, the listener serves only this peer. Other programs that connect are
+/// refused if they do not match; this may delay the meeting, but does not end it. Connections that
+/// were not chosen may remain in the listener's queue, but they are closed, and the next meeting
+/// skips them. For an event loop, use a `meeting_session`.
 /// \errors as `exchange`; `mismatch` and `permission` at once if the program at that host does not
 /// match; `timed_out` and `cancelled` when the limit is reached, with the text of the last failure
 template <class Theirs, class End, class Mine>

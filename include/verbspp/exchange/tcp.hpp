@@ -37,12 +37,13 @@ class tcp_socket {
   ///
   /// If a name has several addresses, the first 16 are tried one after another, in the order in
   /// which the system returns them. Each address is tried for an equal share of the remaining time.
-  /// The system's lookup function has no timeout, so a separate thread looks up the name, and exits
-  /// when the lookup ends. If the limit is reached first, the thread continues, and its answer is
-  /// discarded. At most 16 such threads exist at a time. A numeric address needs no thread.
+  /// The system's lookup function accepts no limit, so a separate thread looks up the name, and
+  /// exits when the lookup ends. If the limit is reached first, the thread continues, and its
+  /// answer is discarded. At most 16 such threads exist at a time. A numeric address needs no
+  /// thread.
   /// \errors `invalid_input` if the host or port is not valid; `not_found` if the name has no
-  /// address; `not_connected` with the outcome for each address; `timed_out` and `cancelled` when
-  /// the limit is reached; `resource_exhausted`
+  /// address, or could not be resolved; `not_connected` with the outcome for each address;
+  /// `timed_out` and `cancelled` when the limit is reached; `resource_exhausted`
   [[nodiscard]] static result<tcp_socket> connect(std::string_view host, std::string_view port,
                                                   const wait_limit& limit) noexcept;
   /// Takes ownership of a connected socket, whose flags stay unchanged.

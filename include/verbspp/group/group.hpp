@@ -54,8 +54,8 @@ namespace verbspp {
 /// peers that are connected, and then connects the others. If a peer is connected only after the
 /// limit, nothing is posted to it. `add` never assigns the number of a peer that still has to be
 /// connected. If the program assigns such a number with `put`, before either end has begun to
-/// connect, the group never connects that peer, and refuses the peer's own attempts to connect. The
-/// program then has to connect the peer itself.
+/// connect, the group does not connect that peer, and refuses the peer's own attempts to connect.
+/// The program then has to connect the peer itself.
 ///
 /// A broken member can be repaired like any channel, with `renew` and `handshake`, or replaced with
 /// `put`; the other members continue to work. The number of a member does not change. After a
@@ -124,7 +124,7 @@ class group : public group_operations<group> {
                         const wait_limit& limit = detail::default_limit) noexcept;
   /// Adds a channel that uses the group's hub, and gives it the lowest free number. The channel may
   /// be prepared or connected. On failure, the caller keeps the channel.
-  /// \errors `invalid_input` if the channel is empty, or belongs to a different hub;
+  /// \errors `invalid_input` if the group or the channel is empty, or their hubs differ;
   /// `resource_exhausted`
   [[nodiscard]] result<std::uint32_t> add(channel&& member) noexcept;
   /// Like `add`, but gives the channel the number `peer`. Destroys the previous member with this

@@ -65,7 +65,8 @@ concept NamesDestinations = detail::because(
 ///     peers.post_multicast({0, 2}, {.elements = news});
 ///
 /// If posting to a peer fails, or the function returns an error for that peer, the other peers are
-/// not affected. If a peer is listed twice, two requests are posted to it.
+/// not affected. But a `group`, unlike a scope, posts nothing if one of the numbers is not below
+/// its size. If a peer is listed twice, two requests are posted to it.
 ///
 /// `Poster` is the derived class, whose `post_each(peers, function)` posts the requests.
 template <class Poster>

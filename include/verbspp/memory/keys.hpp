@@ -15,7 +15,7 @@ namespace verbspp {
 // Remote and local keys are 32-bit numbers. They have separate types, so that they can't be
 // confused, and no number converts to either type implicitly.
 
-/// The key by which peers refer to a registered region or a memory window on this side.
+/// The key by which one end refers to a registered region or a memory window of the other end.
 ///
 /// The key is a plain value in host byte order, like `ibv_mr::rkey` and `ibv_mw::rkey`. It becomes
 /// invalid when its region is destroyed, and usually when the region is changed, or when its window

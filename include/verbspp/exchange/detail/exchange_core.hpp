@@ -50,8 +50,8 @@ struct exchange_setup {
 /// being connected nor the types of the values sent. docs/exchange.md describes the protocol.
 class exchange_core {
  public:
-  /// Checks the options that do not depend on a connection, for programs that wait for one.
-  /// \errors those of `create` for the application's name and the secret
+  /// Checks the application's name and the secret, for callers that have no connection yet.
+  /// \errors those of `create` for these options
   [[nodiscard]] static result<void> check(const exchange_options& options) noexcept;
   /// Creates one side of an exchange.
   /// \errors `invalid_input` if the descriptor, the application's name or the secret is not valid;
