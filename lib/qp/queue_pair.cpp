@@ -25,7 +25,7 @@ error moved_from(const char* operation) noexcept {
 
 namespace {
 
-/// Asserts that this thread is not building a batch for the queue pair, since a batch is posted
+/// Asserts that this thread's innermost batch is not for the queue pair, since a batch is posted
 /// after it was built.
 void assert_not_posted_later([[maybe_unused]] const ibv_qp* queue_pair) noexcept {
   assert((queue_pair == nullptr || queue_pair_in_batch != queue_pair) &&

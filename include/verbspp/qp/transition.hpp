@@ -130,7 +130,7 @@ inline constexpr std::array transition_table = [] {
 }();
 
 /// The attributes of a transition for one type of queue pair; empty if there is no such transition,
-/// or the library does not support the type.
+/// or the table has no column for the type.
 [[nodiscard]] constexpr std::optional<transition_attributes> transition(ibv_qp_type type,
                                                                         ibv_qp_state from,
                                                                         ibv_qp_state to) noexcept {
