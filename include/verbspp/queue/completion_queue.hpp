@@ -111,13 +111,13 @@ struct completion_queue_state : counted {
   /// Requests an event for the next completion.
   /// \returns the number of events so far
   [[nodiscard]] result<std::uint64_t> ask_to_be_woken(notify_for which) noexcept;
-  /// As `ask_to_be_woken` with `every_completion`, but for a queue whose events are read only by
-  /// the library's waits. If an event that was requested earlier has not been read yet, this
-  /// requests no other one, because that event will wake the thread. The queue therefore has at
-  /// most one unread event.
+  /// As `ask_to_be_woken` with `every_completion`, but for a queue whose events only the library
+  /// reads. If an event that this function requested earlier has not been read yet, it requests no
+  /// other one, because that event will wake the thread. So its requests leave at most one event
+  /// unread.
   [[nodiscard]] result<std::uint64_t> stay_wakeable() noexcept;
-  /// Called when a wait does not need to sleep. Reads the events that have arrived, so that they do
-  /// not accumulate.
+  /// Reads the events that have arrived, so that they do not accumulate. Called when a wait does
+  /// not need to sleep, and for event loops.
   void stay_awake() noexcept;
   /// Sleeps until the number of events exceeds `events`, until another watched object ends the
   /// wait, or until the limit expires. The caller has to poll again in each of these cases, because
