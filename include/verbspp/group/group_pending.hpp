@@ -21,7 +21,7 @@ namespace verbspp {
 ///
 /// If a request could not be posted, the error is that peer's result, and the other requests are
 /// not affected. The results can be retrieved only once, with `poll` or `wait`. Destroying the
-/// handle waits for each request, as the destructor of a `pending` does. The handle may outlive its
+/// handle destroys a `pending` for each request, and waits as that does. The handle may outlive its
 /// group. A move-only owner. Thread rule: as for the group.
 class [[nodiscard]] group_pending {
  public:
