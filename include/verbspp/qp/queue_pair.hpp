@@ -379,7 +379,8 @@ class VERBSPP_CONSUMABLE queue_pair
   /// move nor destroy the queue pair, which posts the batch after `fill` has returned. Debug builds
   /// assert both of these rules for the thread's innermost batch.
   /// \errors those of the single requests, with the number of requests that were posted;
-  /// `invalid_input` for more requests, elements or inline bytes than there is room for
+  /// `invalid_input` for more requests, elements or inline bytes than the list has room for or,
+  /// with `extended_posting`, for more binds than `Requests`
   template <std::size_t Requests, std::size_t Elements = Requests,
             std::size_t InlineBytes = detail::usual_inline_bytes<Requests>, class Fill>
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH batch_result post_batch(Fill fill)
