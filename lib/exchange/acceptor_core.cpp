@@ -100,9 +100,13 @@ result<void> acceptor_core::advance() noexcept {
     ++shaking_hands_;
     serve_step(place);
   }
+  watch();
+  return success();
+}
+
+void acceptor_core::watch() noexcept {
   watch_listener();
   set_timer();
-  return success();
 }
 
 result<void> acceptor_core::wait(const wait_limit& limit) noexcept {

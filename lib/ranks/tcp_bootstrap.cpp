@@ -209,7 +209,7 @@ class [[gnu::visibility("hidden")]] tcp_rank {
     }
   }
 
-  /// Asks which ranks have not reached the fence. \returns success if all have reached it meanwhile
+  /// Asks which ranks have not reached the fence. \returns success if all have reached it by now
   [[nodiscard]] group_result<void> who_is_missing(const wait_limit& limit) {
     const error cause = limit.failure(
         "fence of a world", "that rank has not reached the fence: see the output of its process");

@@ -302,6 +302,24 @@ TEST_CASE("a refused client causes no more events even if a child process holds 
   REQUIRE(::waitpid(child, nullptr, 0) == child);
 }
 
+TEST_CASE("taking a client makes the acceptor accept the next one if all places were in use") {
+  testbed bed;
+  server serving(bed, {.clients = 1});
+  acceptor& clients = *serving.clients;
+  const auto socket = serving.connect();
+  auto first = serving.start(socket, 7);
+  std::optional<acceptor::accepted> taken;
+  serve_until(
+      clients, [&] { return must(first.advance()) && (taken = clients.take()).has_value(); },
+      "the first client");
+  CHECK_FALSE(clients.take());
+  const tcp_socket second = serving.connect();
+  pollfd events{.fd = clients.file_descriptor(), .events = POLLIN, .revents = 0};
+  CHECK(::poll(&events, 1, static_cast<int>(std::chrono::milliseconds(patience).count())) == 1);
+  must(clients.advance());
+  CHECK(clients.under_way() == 1);
+}
+
 TEST_CASE("clients beyond the limit on simultaneous handshakes wait until others have finished") {
   testbed bed;
   server serving(bed, {.handshakes = 1});

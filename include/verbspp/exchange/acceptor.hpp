@@ -120,6 +120,7 @@ class typed_acceptor final : public acceptor_core {
     }());
     drop(*place);
     free_place(*place);
+    watch();
     return taken;
   }
 

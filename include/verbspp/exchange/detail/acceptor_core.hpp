@@ -39,6 +39,8 @@ class acceptor_core {
   [[nodiscard]] tcp_socket take_socket(std::uint32_t place) noexcept;
   /// Makes the place available to other clients.
   void free_place(std::uint32_t place) noexcept;
+  /// Makes the descriptor readable when `advance` has work to do. Call it after `free_place`.
+  void watch() noexcept;
   void stop() noexcept;
 
   [[nodiscard]] bool is_stopped() const noexcept { return !listener_.is_open(); }
