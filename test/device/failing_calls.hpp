@@ -65,7 +65,8 @@ struct failing_call {
 /// single line that contains a hint.
 void check_told(const error& told, const expected_failure& expected, std::string_view operation);
 
-/// Collects the errors that destructors report while this object exists.
+/// Collects the errors that the library passes to the destroy failure handler while this object
+/// exists.
 class report_collector {
  public:
   report_collector();

@@ -98,9 +98,8 @@ class failing_operation {
 /// destroyed, the number therefore becomes one too low.
 [[nodiscard]] int live_objects();
 
-/// Changes the capability bits that `ibv_query_device` reports during its lifetime. Only the bits
-/// in `capabilities` are changed: those that are also in `claimed` are set, and the others are
-/// cleared.
+/// Changes the capability bits that `ibv_query_device` reports during its lifetime. Sets the bits
+/// in `claimed`, and clears all others in `capabilities`.
 class claimed_capabilities {
  public:
   claimed_capabilities(unsigned capabilities, unsigned claimed);

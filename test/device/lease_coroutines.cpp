@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Coroutines that await a lease, or its revocation.
+// Coroutines that await a lease, or its revocation, and senders for both.
 
 #include "../eager.hpp"
 #include "failing_verb.hpp"

@@ -14,10 +14,11 @@
 /// They have to detect it before their timeout, unless the killed rank never arrived.
 ///
 /// With --lazy, ranks connect when they first communicate, and the measurement includes the
-/// connections of the first barrier. If a rank is killed before that barrier, no rank is connected
-/// to it, so the others detect at their timeout that it does not answer. With --csv, prints a line
-/// for each rank: the number of ranks, its own number, the milliseconds until it was connected, and
-/// the private memory in KiB that connecting took. To plot this, run the program for several sizes.
+/// connections of the first barrier. If a rank is killed after it has joined the world and before
+/// that barrier, no rank is connected to it, so the others detect at their timeout that it does not
+/// answer. With --csv, prints a line for each rank: the number of ranks, its own number, the
+/// milliseconds until it was connected, and the private memory in KiB that connecting took. To plot
+/// this, run the program for several sizes.
 
 #include "../held_port.hpp"
 #include <verbspp/ranks.hpp>
@@ -237,7 +238,7 @@ class rank_process {
     return kills_.at != killing::when::never && kills_.step <= step;
   }
 
-  /// Returns true if the victim dies before it has met the others. \pre a rank is to be killed
+  /// Returns true if the victim may die before it has met the others. \pre a rank is to be killed
   [[nodiscard]] bool may_be_missing() const {
     return kills_.step == meeting && kills_.at != killing::when::after;
   }
@@ -349,7 +350,7 @@ class run_of_ranks {
   ~run_of_ranks() {
     let_go();
     ::close(tell_[0]);
-    // Ranks that still run have failed.
+    // If the run has failed, some of its ranks may still exist.
     for (const pid_t each : processes_) {
       ::kill(each, SIGKILL);
       ::waitpid(each, nullptr, 0);

@@ -80,8 +80,8 @@ void take(channel& with, memory_of_ranks& memory, std::vector<pending<>>& filled
   }
 }
 
-/// A bootstrap that records the introduction that a rank publishes. It begins with the handle to
-/// the rank's memory for steps.
+/// A bootstrap that records the introduction that a rank publishes. The introduction begins with
+/// the handle to the rank's memory for steps.
 struct watched_bootstrap {
   local_bootstrap of;
   std::vector<std::byte>* introduced;
