@@ -21,8 +21,8 @@ void end::block() {
     return settle(job, true);
   }
   note_failure(done.error(), "a blocking call");
-  // The peer had already given up before the call. That cancels calls at this end, so nothing was
-  // posted.
+  // If the peer gives up before the call has posted anything, the call is cancelled without
+  // posting.
   if (channel_.is_connected() && peer_has_given_up() &&
       error(done.error()).kind() == error_kind::cancelled)
     return undo(job);
