@@ -2,8 +2,9 @@
 /// \file
 /// A key-value store with values of 1 byte to 64 MiB. A call lends the service the memory of the
 /// value. The bytes of small values are sent with the messages of the call; larger values are read
-/// or written by RDMA. The program is the same for both. If a client ends during a call, the other
-/// clients are not affected.
+/// or written by RDMA. The program is the same for both. The handlers are coroutines, so one thread
+/// serves all clients, and a client that does not react delays no other. If a client ends during a
+/// call, the other clients are not affected.
 ///
 /// The clients are processes. One stores values without end, until it is killed.
 
@@ -15,14 +16,14 @@
 
 #include <algorithm>
 #include <chrono>
+#include <coroutine>
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <exception>
 #include <iostream>
 #include <map>
-#include <memory>
-#include <mutex>
 #include <stop_token>
 #include <string>
 #include <string_view>
@@ -56,41 +57,47 @@ struct get {
   using answer = std::uint64_t;
 };
 
-/// The values. Several threads execute calls, and one may read a value while another replaces it.
+/// The type of the handlers' coroutines, which destroy themselves when they end.
+struct handler {
+  struct promise_type {
+    [[nodiscard]] static handler get_return_object() noexcept { return {}; }
+    [[nodiscard]] static std::suspend_never initial_suspend() noexcept { return {}; }
+    [[nodiscard]] static std::suspend_never final_suspend() noexcept { return {}; }
+    static void return_void() noexcept {}
+    [[noreturn]] static void unhandled_exception() noexcept { std::terminate(); }
+  };
+};
+
+/// The values. One thread executes the calls, but while a call waits for the memory of its client,
+/// another one may replace the value. So each access keeps its value alive.
 class store {
  public:
   explicit store(const protection_domain& domain) : domain_(domain) {}
 
-  void put_value(received_call<put> call) {
-    auto value = registered_buffer<>::allocate(domain_, call.lent_size());
-    if (value.has_error()) return call.refuse(value.error());
-    const auto read = call.read(value.value(), 0, patience);
-    if (read.has_error()) return call.refuse(read.error());
-    {
-      const std::lock_guard guard(lock_);
-      values_[call.request()] =
-          std::make_shared<const registered_buffer<>>(std::move(value).value());
-    }
+  handler put_value(received_call<put> call) {
+    auto made = registered_buffer<>::allocate(domain_, call.lent_size());
+    if (made.has_error()) co_return call.refuse(made.error());
+    auto [read, value] = co_await call.async_read(std::move(made).value(), 0, patience);
+    if (read.has_error()) co_return call.refuse(error(read.error()));
+    auto shared = std::move(value).share();
+    if (shared.has_error()) co_return call.refuse(shared.error());
+    values_.insert_or_assign(call.request(), std::move(shared).value());
     static_cast<void>(call.answer());
   }
-  void get_value(received_call<get> call) {
-    std::shared_ptr<const registered_buffer<>> value;
-    {
-      const std::lock_guard guard(lock_);
-      const auto found = values_.find(call.request());
-      if (found == values_.end()) return call.refuse(error_kind::not_found, "there is no value");
-      value = found->second;
+  handler get_value(received_call<get> call) {
+    const auto found = values_.find(call.request());
+    if (found == values_.end()) co_return call.refuse(error_kind::not_found, "there is no value");
+    const std::uint64_t size = found->second.size();
+    if (size <= call.lent_size()) {
+      const result<void> written = co_await call.async_write(found->second, 0, patience);
+      if (written.has_error()) co_return call.refuse(written.error());
     }
-    if (value->size() <= call.lent_size())
-      if (const auto written = call.write(*value, 0, patience); written.has_error())
-        return call.refuse(written.error());
-    static_cast<void>(call.answer(value->size()));
+    static_cast<void>(call.answer(size));
   }
 
  private:
   protection_domain domain_;
-  std::mutex lock_{};
-  std::map<std::uint64_t, std::shared_ptr<const registered_buffer<>>> values_{};
+  std::map<std::uint64_t, shared_buffer<>> values_{};
 };
 
 result<void> accept(service& serving, const protection_domain& domain, tcp_listener listener,
@@ -188,11 +195,10 @@ result<void> serve(std::string_view device_name, tcp_listener listener, pid_t ch
     const auto ended = accept(serving, domain, std::move(listener), stop);
     if (ended.error() != error_kind::cancelled) std::cerr << ended.error() << '\n';
   });
-  for (int i = 0; i < 2; ++i)
-    threads.emplace_back([&](const std::stop_token& stop) {
-      if (const auto ended = serving.serve(stop); ended.has_error())
-        std::cerr << ended.error() << '\n';
-    });
+  threads.emplace_back([&](const std::stop_token& stop) {
+    if (const auto ended = serving.serve(stop); ended.has_error())
+      std::cerr << ended.error() << '\n';
+  });
   VERBSPP_TRYV(wait_until([&] { return serving.statistics().answers >= 20; }));
   ::kill(endless, SIGKILL);
   int status = 0;

@@ -6,6 +6,7 @@
 
 #include <verbspp/calls/caller.hpp>
 #include <verbspp/calls/caller_options.hpp>
+#include <verbspp/calls/detail/awaited_access.hpp>
 #include <verbspp/calls/detail/awaited_call.hpp>
 #include <verbspp/calls/method.hpp>
 #include <verbspp/calls/service.hpp>

@@ -5,7 +5,9 @@
 #include <verbspp/work/operations.hpp>
 
 #include <algorithm>
+#include <coroutine>
 #include <cstring>
+#include <optional>
 
 namespace verbspp::detail {
 
@@ -13,6 +15,14 @@ namespace {
 
 constexpr const char* reading = "received_call::read";
 constexpr const char* writing = "received_call::write";
+constexpr const char* accessing = "access lent memory";
+
+error in_use() noexcept {
+  return {error_kind::busy, accessing,
+          "another thread accesses the memory, or the client has lent memory to two calls over the "
+          "same lane: a lane carries one call at a time, so use the same version of verbspp at "
+          "both ends"};
+}
 
 /// Checks that bytes are within lent memory.
 result<void> check_part(const remote_memory_description& lent, const char* operation,
@@ -59,12 +69,19 @@ result<prepared_channel> prepare_lane(const channel_core& beside, wait_mode wait
 
 template <class Operation>
 result<void> serving_lane::run(Operation&& operation) noexcept {
-  if (!lock_.try_lock())
-    return error(error_kind::busy, "access lent memory",
-                 "the client has lent memory to two calls over the same lane: a lane carries one "
-                 "call at a time, so use the same version of verbspp at both ends");
+  {
+    const brief_guard guard(lock_);
+    if (is_blocking_) return in_use();
+    if (accesses_ != 0)
+      return error(error_kind::busy, accessing,
+                   "coroutines await accesses to the memory of this call: await this access, too");
+    is_blocking_ = true;
+  }
   const auto done = operation(link_);
-  lock_.unlock();
+  {
+    const brief_guard guard(lock_);
+    is_blocking_ = false;
+  }
   if (done.has_value()) return success();
   return error(done.assume_error());
 }
@@ -80,10 +97,71 @@ result<void> serving_lane::write(const gather_list& from, const remote_destinati
 }
 
 bool serving_lane::is_usable() noexcept {
-  if (!lock_.try_lock()) return false;
-  const bool is_connected = link_.is_connected();
-  lock_.unlock();
-  return is_connected;
+  const brief_guard guard(lock_);
+  return !is_blocking_ && link_.is_connected() && core().is_idle() && !core().has_delayed();
+}
+
+result<void> serving_lane::open_access() noexcept {
+  if (is_blocking_) return in_use();
+  ++accesses_;
+  return success();
+}
+
+void serving_lane::poll() noexcept {
+  const brief_guard guard(lock_);
+  if (!is_blocking_) core().poll();
+}
+
+bool serving_lane::resume_next() noexcept {
+  void* waiting = nullptr;
+  {
+    const brief_guard guard(lock_);
+    if (finished_.next == &finished_) return false;
+    auto& first = static_cast<waiting_access&>(*finished_.next);
+    first.unlink();
+    waiting = first.waiting;
+  }
+  std::coroutine_handle<>::from_address(waiting).resume();
+  return true;
+}
+
+bool serving_lane::is_busy() noexcept {
+  const brief_guard guard(lock_);
+  return accesses_ != 0 || is_blocking_ || !core().is_idle();
+}
+
+void serving_lane::end(const error& why) noexcept {
+  {
+    const brief_guard guard(lock_);
+    if (!is_blocking_) {
+      if (link_.is_connected()) {
+        core().break_off(why);
+        has_ended_ = true;
+      }
+      core().poll();
+    }
+  }
+  while (resume_next()) continue;
+}
+
+bool serving_lane::ask_to_be_woken() noexcept {
+  const brief_guard guard(lock_);
+  if (is_blocking_) return true;
+  const result<bool> has_news = core().ask_to_be_woken();
+  // Another thread may have collected the completions of an access whose coroutine it does not
+  // resume.
+  core().poll();
+  return has_news.has_value() && !has_news.assume_value() && finished_.next == &finished_;
+}
+
+int serving_lane::descriptor() noexcept {
+  const brief_guard guard(lock_);
+  return link_.file_descriptor();
+}
+
+wait_limit::time_point serving_lane::deadline() noexcept {
+  const brief_guard guard(lock_);
+  return is_blocking_ ? (wait_limit::time_point::max)() : core().deadline();
 }
 
 result<void> lent_memory::read(const scatter_list& into, std::uint64_t offset,
@@ -102,6 +180,30 @@ result<void> lent_memory::read(const scatter_list& into, std::uint64_t offset,
     from += part.size();
   }
   return success();
+}
+
+result<std::optional<remote_source>> lent_memory::begin(const scatter_list& into,
+                                                        std::uint64_t offset) noexcept {
+  const std::uint64_t length = into.total_length();
+  if (is_sent() || length == 0) {
+    VERBSPP_TRYV(read(into, offset, call_limit::of_channel()));
+    return std::optional<remote_source>();
+  }
+  VERBSPP_TRYV(check_part(what_, reading, offset, length));
+  return std::optional<remote_source>(
+      remote_memory<access::remote_read>(what_.address + offset, length, what_.rkey));
+}
+
+result<std::optional<remote_destination>> lent_memory::begin(const gather_list& from,
+                                                             std::uint64_t offset) noexcept {
+  const std::uint64_t length = from.total_length();
+  if (is_sent() || length == 0) {
+    VERBSPP_TRYV(write(from, offset, call_limit::of_channel()));
+    return std::optional<remote_destination>();
+  }
+  VERBSPP_TRYV(check_part(what_, writing, offset, length));
+  return std::optional<remote_destination>(
+      remote_memory<access::remote_write>(what_.address + offset, length, what_.rkey));
 }
 
 result<void> lent_memory::write(const gather_list& from, std::uint64_t offset,

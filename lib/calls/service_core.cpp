@@ -4,6 +4,8 @@
 #include <verbspp/calls/detail/service_core.hpp>
 #include <verbspp/calls/service.hpp>
 
+#include <sched.h>
+
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -21,6 +23,11 @@ constexpr const char* adding = "service::add";
 
 void count(std::uint64_t& counter, std::uint64_t added) noexcept {
   __atomic_fetch_add(&counter, added, __ATOMIC_RELAXED);
+}
+
+error client_has_left() noexcept {
+  return {error_kind::not_connected, "access lent memory",
+          "the client has left, or the service was destroyed"};
 }
 
 /// Returns the text for a size in an error message.
@@ -104,7 +111,8 @@ VERBSPP_DATA_PATH void calling_client::send_or_keep(channel_core& link, message&
     deliver(std::move(answer));
 }
 
-void calling_client::end_turn(channel_core& link, service_core& counting) noexcept {
+VERBSPP_DATA_PATH bool calling_client::send_ready(channel_core& link,
+                                                  service_core& counting) noexcept {
   bool has_room = true;
   for (;;) {
     std::uint32_t count = 0;
@@ -113,7 +121,7 @@ void calling_client::end_turn(channel_core& link, service_core& counting) noexce
       // If the send queue is full, the completion of an earlier answer causes another turn.
       if (ready_count_ == 0 || !has_room) {
         is_in_turn_ = false;
-        return;
+        return static_cast<bool>(polled_);
       }
       std::swap(ready_, sending_);
       count = std::exchange(ready_count_, 0U);
@@ -129,11 +137,98 @@ void calling_client::end_turn(channel_core& link, service_core& counting) noexce
   }
 }
 
+void calling_client::end_turn(channel_core& link, service_core& counting) noexcept {
+  if (send_ready(link, counting)) [[unlikely]]
+    serve_accesses(link, counting);
+}
+
+[[gnu::cold, gnu::noinline]] void calling_client::serve_accesses(channel_core& link,
+                                                                 service_core& counting) noexcept {
+  {
+    const brief_guard guard(lock_);
+    is_in_turn_ = true;
+  }
+  const bool has_resumed = poll_lanes();
+  if (!send_ready(link, counting)) return;
+  // Coroutines that were resumed may have begun other accesses, which are polled in another turn,
+  // so that other clients get their turns, too.
+  if (sleeps_ && !has_resumed && watch_lanes(link)) return;
+  // If clients have arrivals all of the time, no wait looks for events and limits.
+  link.take_hub_events();
+  is_due_again_ = true;
+  hub_.wake(id_);
+}
+
+bool calling_client::poll_lanes() noexcept {
+  serving_lane* first = nullptr;
+  {
+    const brief_guard guard(lock_);
+    first = polled_.get();
+  }
+  bool has_resumed = false;
+  for (serving_lane* each = first; each != nullptr; each = each->next_.get()) {
+    each->poll();
+    while (each->resume_next()) has_resumed = true;
+  }
+  reference<serving_lane> finished;
+  const brief_guard guard(lock_);
+  for (reference<serving_lane>* each = &polled_; *each;) {
+    serving_lane& lane = *each->get();
+    if (lane.is_busy()) {
+      each = &lane.next_;
+      continue;
+    }
+    lane.is_listed_ = false;
+    std::swap(*each, lane.next_);
+    std::swap(lane.next_, finished);
+  }
+  return has_resumed;
+}
+
+bool calling_client::watch_lanes(channel_core& link) noexcept {
+  serving_lane* first = nullptr;
+  {
+    const brief_guard guard(lock_);
+    first = polled_.get();
+  }
+  bool is_watched = true;
+  for (serving_lane* each = first; each != nullptr; each = each->next_.get()) {
+    if (!each->wakes_client_) each->wakes_client_ = link.report_events_of(each->descriptor());
+    if (!each->wakes_client_ || !each->ask_to_be_woken()) is_watched = false;
+    link.set_alarm(each->deadline());
+  }
+  return is_watched;
+}
+
+void calling_client::poll_later(const reference<serving_lane>& lane) noexcept {
+  bool has_left = false;
+  {
+    const brief_guard guard(lock_);
+    has_left = has_left_;
+    if (!has_left && !lane->is_listed_) {
+      lane->is_listed_ = true;
+      lane->next_ = std::move(polled_);
+      polled_ = lane;
+    }
+    if (is_in_turn_ && !has_left) return;
+  }
+  if (has_left) return lane->end(client_has_left());
+  hub_.wake(id_);
+}
+
 void calling_client::leave() noexcept {
   owned<message[]> dropped;
-  const brief_guard guard(lock_);
-  has_left_ = true;
-  dropped = std::move(ready_);
+  reference<serving_lane> polled;
+  {
+    const brief_guard guard(lock_);
+    has_left_ = true;
+    dropped = std::move(ready_);
+    polled = std::move(polled_);
+  }
+  while (polled) {
+    polled->end(client_has_left());
+    polled = std::exchange(polled->next_, {});
+  }
 }
 
 // Open calls.
@@ -309,7 +404,11 @@ result<void> service_core::serve(const wait_limit& until) {
   for (;;) {
     auto next = clients_.wait(until);
     if (next.has_value()) [[likely]] {
-      serve(std::move(next).assume_value());
+      if (!serve(std::move(next).assume_value())) [[likely]]
+        continue;
+      if (until.has_passed()) return success();
+      // The thread that will complete the access may need this processor.
+      sched_yield();
       continue;
     }
     const error& ended = next.assume_error();
@@ -325,7 +424,7 @@ result<void> service_core::poll() {
   for (std::uint32_t turns = clients_.size(); turns > 0; --turns) {
     VERBSPP_TRY(next, clients_.poll());
     if (!next) break;
-    serve(std::move(*next));
+    static_cast<void>(serve(std::move(*next)));
   }
   return success();
 }
@@ -367,7 +466,7 @@ VERBSPP_DATA_PATH bool service_core::take(const reference<calling_client>& clien
   return true;
 }
 
-void service_core::serve(turn client) {
+bool service_core::serve(turn client) {
   struct answering {
     calling_client& client;
     channel_core& core;
@@ -385,9 +484,10 @@ void service_core::serve(turn client) {
       if (!is_valid) break;
     }
   }
-  if (is_valid) return;
+  if (is_valid) return calling->take_due_again();
   count(other_messages().counted.removed_clients, 1);
   client.remove();
+  return false;
 }
 
 void service_core::compare(open_call& call, calling_client& client) const noexcept {

@@ -405,9 +405,16 @@ void channel_core::make_handed_calls() noexcept {
   if (expecting_ != 0 && !has_handed_.is_waiting()) continue_when(has_handed_);
 }
 
-void channel_core::pass_alarm() noexcept {
-  if (member_->hub && continuations_.alarm() < member_->alarm())
-    member_->hub->set_alarm(*member_.get(), continuations_.alarm());
+void channel_core::set_alarm(wait_limit::time_point at) noexcept {
+  if (member_->hub && at < member_->alarm()) member_->hub->set_alarm(*member_.get(), at);
+}
+
+bool channel_core::report_events_of(int descriptor) noexcept {
+  return member_->hub && member_->hub->report_events_of(*member_.get(), descriptor);
+}
+
+void channel_core::take_hub_events() noexcept {
+  if (member_->hub) member_->hub->take_events();
 }
 
 void channel_core::give_up_expired() noexcept {

@@ -89,6 +89,12 @@ class [[gnu::visibility("hidden")]] hub_state {
   [[nodiscard]] std::uint32_t take_messages(const hub_member& member, message_list& into,
                                             bool& is_short) noexcept;
 
+  /// From now on, reports the channel whenever this descriptor becomes readable, until the
+  /// descriptor is closed. \returns false if that is not possible
+  [[nodiscard]] bool report_events_of(const hub_member& member, int descriptor) noexcept;
+  /// Processes the events that wake waiting threads.
+  void take_events() noexcept;
+
   /// Makes the hub report the channel at this time, unless the channel has an earlier alarm. If no
   /// timer can be created, the channel is not reported.
   void set_alarm(hub_member& member, std::chrono::steady_clock::time_point at) noexcept;
@@ -188,7 +194,6 @@ class [[gnu::visibility("hidden")]] hub_state {
     wake_waiting();
     calls_.run();
   }
-  void take_events() noexcept;
   void ring_alarms() noexcept;
   [[nodiscard]] result<void> open_loop() noexcept;
   /// True if the device has reported a failure that no poll has returned.

@@ -24,6 +24,9 @@ constexpr std::uint64_t of_timer = ~std::uint64_t{0};
 std::uint64_t tag_of(channel_id id) noexcept {
   return std::uint64_t{id.generation} << 32 | id.index;
 }
+/// A bit in the tags of other descriptors, whose events do not end the connection of the channel.
+constexpr std::uint64_t of_other = 1U << 31;
+static_assert(hub_rows::most < of_other);
 
 }  // namespace
 
@@ -35,6 +38,17 @@ void hub_state::watch(hub_member& member, const watched_descriptor& before,
   if (watched.number < 0) return;
   static_cast<void>(events_.add(watched.number, events_of(watched), tag_of(member.id)));
   __atomic_store_n(&is_watching_, true, __ATOMIC_RELAXED);
+}
+
+bool hub_state::report_events_of(const hub_member& member, int descriptor) noexcept {
+  const brief_guard guard(lock_);
+  // Edge-triggered, because a thread may have the channel's turn for long, and only that thread
+  // reads what has made the descriptor readable.
+  if (descriptor < 0 ||
+      events_.add(descriptor, EPOLLIN | EPOLLET, tag_of(member.id) | of_other) != 0)
+    return false;
+  __atomic_store_n(&is_watching_, true, __ATOMIC_RELAXED);
+  return true;
 }
 
 void hub_state::set_alarm(hub_member& member, std::chrono::steady_clock::time_point at) noexcept {
@@ -159,9 +173,9 @@ void hub_state::take_events() noexcept {
   const brief_guard guard(lock_);
   events_.take([this](std::uint64_t tag, std::uint32_t /*events*/) {
     if (tag == of_timer) return ring_alarms();
-    hub_row& row = rows_[static_cast<std::uint32_t>(tag)];
-    if (row.member == nullptr || tag_of(row.id) != tag) return;
-    __atomic_store_n(&row.member->is_hung_up_, true, __ATOMIC_RELAXED);
+    hub_row& row = rows_[static_cast<std::uint32_t>(tag & ~of_other)];
+    if (row.member == nullptr || tag_of(row.id) != (tag & ~of_other)) return;
+    if ((tag & of_other) == 0) __atomic_store_n(&row.member->is_hung_up_, true, __ATOMIC_RELAXED);
     rows_.note_news(row);
   });
 }

@@ -39,6 +39,9 @@ template <Method Called>
       Called::name, [](std::span<std::byte>) -> result<std::size_t> { return std::size_t{0}; });
 }
 
+template <class Operation, class Memory>
+class awaited_access;
+
 }  // namespace detail
 
 /// A call that a handler answers later, on any thread.
@@ -125,6 +128,54 @@ class [[nodiscard]] received_call {
                   "the method's `lends` lacks access::remote_write, so the service may only read "
                   "the memory that its calls lend");
     return call_.write(from, offset, limit);
+  }
+  /// As `read`, but awaits the end of the access in a coroutine, so that the thread serves other
+  /// calls in the meantime, also if the client does not react. Include `<verbspp/calls.hpp>`.
+  ///
+  ///     VERBSPP_CO_TRYV(co_await call.async_read(shared, offset));
+  ///     auto [read, buffer] = co_await call.async_read(std::move(buffer), offset);
+  ///
+  /// The request keeps shared memory, or a part of it, alive; memory with a single owner is moved
+  /// into the call, and returned with the result. Several accesses of a call can be in flight. If
+  /// its queue is full, later ones wait for room. A call cannot be read or written by awaited and
+  /// by blocking accesses at the same time (`busy`).
+  ///
+  /// Threads that call `service::serve` or `service::poll` resume the coroutine, so an access does
+  /// not end, not even at its limit, while no thread does. If the client leaves, or the service is
+  /// destroyed, its open accesses fail. The coroutine may be destroyed at any time, but not while
+  /// another thread may resume it. This ends the wait, and the memory is released when the device
+  /// no longer uses it. The call may be answered only when its accesses have ended: an access that
+  /// is still open fails, or reads bytes that the client has changed.
+  ///
+  /// Without a limit, the default limit of the client's channel applies, and may be exceeded by a
+  /// quarter.
+  /// \returns for shared memory, a `result<void>`; otherwise a `finished` with the memory
+  /// \errors as `read`; `not_connected` if the client has left
+  template <class Memory>
+    requires GoesWithWork<Memory> &&
+             FillableMemory<Memory>
+             [[nodiscard]] detail::awaited_access<read_operation, std::remove_cvref_t<Memory>>
+             async_read(Memory&& into, std::uint64_t offset = 0,
+                        const wait_limit& limit = detail::default_limit) noexcept
+               requires LendsMemory<Called>
+  {
+    static_assert(Called::lends.contains(access::remote_read),
+                  "the method's `lends` lacks access::remote_read, so the service may only write "
+                  "to the memory that its calls lend");
+    return {call_, offset, detail::given(limit), std::forward<Memory>(into)};
+  }
+  /// Writes as `write`, and waits as `async_read`.
+  template <class Memory>
+    requires GoesWithWork<Memory>
+  [[nodiscard]] detail::awaited_access<write_operation, std::remove_cvref_t<Memory>> async_write(
+      Memory&& from, std::uint64_t offset = 0,
+      const wait_limit& limit = detail::default_limit) noexcept
+    requires LendsMemory<Called>
+  {
+    static_assert(Called::lends.contains(access::remote_write),
+                  "the method's `lends` lacks access::remote_write, so the service may only read "
+                  "the memory that its calls lend");
+    return {call_, offset, detail::given(limit), std::forward<Memory>(from)};
   }
 
   /// Sends the answer. Does not wait.

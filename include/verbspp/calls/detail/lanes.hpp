@@ -11,8 +11,10 @@
 #pragma once
 
 #include <verbspp/base/detail/brief_lock.hpp>
+#include <verbspp/base/detail/list_links.hpp>
 #include <verbspp/base/detail/reference.hpp>
 #include <verbspp/base/result.hpp>
+#include <verbspp/base/wait_limit.hpp>
 #include <verbspp/calls/method.hpp>
 #include <verbspp/channel/call_limit.hpp>
 #include <verbspp/channel/channel.hpp>
@@ -130,29 +132,78 @@ struct loan {
                                                     access_flags rights) noexcept;
 
 /// The service's end of a lane. A call that uses it keeps a reference to it.
+///
+/// The accesses of a call block the thread of its handler, or coroutines await them; not both at
+/// the same time. The thread that has the client's turn polls for awaited accesses, see
+/// `calling_client`. It resumes coroutines without holding the lock.
 class serving_lane : public counted {
  public:
+  /// An awaited access. It is in the list of the lane while it has finished, and its coroutine was
+  /// not resumed.
+  struct waiting_access : list_links {
+    void* waiting = nullptr;  ///< the address of the coroutine
+  };
+
   explicit serving_lane(channel&& link) noexcept : link_(std::move(link)) {}
   serving_lane(const serving_lane&) = delete;
   serving_lane& operator=(const serving_lane&) = delete;
   ~serving_lane() = default;
 
-  /// \errors as `channel::read`; `busy` if another thread uses the lane, which happens only if the
-  /// client has lent memory to two calls over the same lane
+  /// \errors as `channel::read`; `busy` if another thread uses the lane, or coroutines await
+  /// accesses
   [[nodiscard]] result<void> read(const scatter_list& into, const remote_source& from,
                                   call_limit limit) noexcept;
   [[nodiscard]] result<void> write(const gather_list& from, const remote_destination& to,
                                    call_limit limit) noexcept;
-  /// False if a request has failed, or another thread uses the lane. The caller then has to connect
-  /// another lane.
+  /// False if a request has failed or has not finished, or another thread uses the lane. The caller
+  /// then has to connect another lane.
   [[nodiscard]] bool is_usable() noexcept;
 
+  // Awaited accesses.
+
+  /// Guards the next five functions.
+  [[nodiscard]] brief_lock& lock() noexcept { return lock_; }
+  /// Adds an awaited access. \errors `busy` if an access blocks another thread
+  [[nodiscard]] result<void> open_access() noexcept;
+  void close_access() noexcept { --accesses_; }
+  /// Makes the next `resume_next` resume the coroutine of an access that has finished.
+  void note_finished(waiting_access& one) noexcept { one.link_before(finished_); }
+  [[nodiscard]] channel_core& core() noexcept { return link_.core(); }
+  /// True after `end`, unless the lane had failed before.
+  [[nodiscard]] bool has_ended() const noexcept { return has_ended_; }
+
+  /// Processes completions, stop requests and limits.
+  void poll() noexcept;
+  /// Resumes the coroutine of the first access that has finished. \returns false if there is none
+  bool resume_next() noexcept;
+  /// True if the lane has to be polled.
+  [[nodiscard]] bool is_busy() noexcept;
+  /// Ends all awaited accesses with an error, and resumes their coroutines.
+  void end(const error& why) noexcept;
+  /// Makes the lane's descriptor readable at the next event that requires `poll`.
+  /// \returns false if the lane has to be polled at once
+  [[nodiscard]] bool ask_to_be_woken() noexcept;
+  [[nodiscard]] int descriptor() noexcept;
+  /// The time at which `poll` has to be called for a limit.
+  [[nodiscard]] wait_limit::time_point deadline() noexcept;
+
  private:
+  friend class calling_client;
+
   template <class Operation>
   [[nodiscard]] result<void> run(Operation&& operation) noexcept;
 
   brief_lock lock_{};
+  bool is_blocking_ = false;  ///< an access blocks a thread, which uses the lane without the lock
+  bool has_ended_ = false;
+  std::uint32_t accesses_ = 0;  ///< awaited accesses
+  list_links finished_{&finished_, &finished_};
   channel link_;
+
+  // For the client.
+  reference<serving_lane> next_{};  ///< in the client's list of lanes to poll
+  bool is_listed_ = false;
+  bool wakes_client_ = false;  ///< the hub reports the client when `descriptor` is readable
 };
 
 /// The memory that a call lends, as the service sees it.
@@ -174,6 +225,13 @@ class lent_memory : public counted {
   [[nodiscard]] result<void> write(const gather_list& from, std::uint64_t offset,
                                    call_limit limit) noexcept;
   [[nodiscard]] bool is_lane_usable() noexcept { return !lane_ || lane_->is_usable(); }
+  [[nodiscard]] const reference<serving_lane>& lane() const noexcept { return lane_; }
+  /// Checks an awaited access, and executes it if the bytes are sent, or there are none.
+  /// \returns the memory that the device has to access; empty if the access was executed
+  [[nodiscard]] result<std::optional<remote_source>> begin(const scatter_list& into,
+                                                           std::uint64_t offset) noexcept;
+  [[nodiscard]] result<std::optional<remote_destination>> begin(const gather_list& from,
+                                                                std::uint64_t offset) noexcept;
 
   [[nodiscard]] bool is_sent() const noexcept { return !body_.empty(); }
   [[nodiscard]] bool has_written() const noexcept { return written_ != 0; }

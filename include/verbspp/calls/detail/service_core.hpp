@@ -37,6 +37,7 @@ class calling_client : public counted {
       : hub_(std::move(hub)),
         id_(id),
         in_flight_(options.in_flight),
+        sleeps_(options.waiting.sleeps()),
         sending_(new(std::nothrow) message[options.in_flight]),
         ready_(new(std::nothrow) message[options.in_flight]),
         lanes_(new(std::nothrow) reference<serving_lane>[options.lanes]) {}
@@ -50,9 +51,13 @@ class calling_client : public counted {
   void begin_turn() noexcept;
   /// Sends an answer, or leaves it to the end of a turn if the send queue is full.
   void send_or_keep(channel_core& link, message&& answer, service_statistics& counters) noexcept;
-  /// Sends the answers that are ready, until none is left or the send queue is full, and then ends
-  /// the turn.
+  /// Sends the answers that are ready, until none is left or the send queue is full, and resumes
+  /// the coroutines whose accesses have finished. Then ends the turn.
   void end_turn(channel_core& link, service_core& counting) noexcept;
+  /// Returns true, once, if the client has its next turn at once, because of awaited accesses.
+  [[nodiscard]] bool take_due_again() noexcept {
+    return is_due_again_ && std::exchange(is_due_again_, false);
+  }
   /// Counts a call that has arrived. \returns false if the client had no credit for it
   [[nodiscard]] bool note_call() noexcept {
     return static_cast<std::int32_t>(++taken_ - granted_) <= 0;
@@ -61,13 +66,16 @@ class calling_client : public counted {
   [[nodiscard]] reference<serving_lane>& lane(std::uint16_t number) noexcept {
     return lanes_.get()[number];
   }
-  /// Records that the client has left: answers are dropped from now on.
+  /// Records that the client has left: answers are dropped from now on, and awaited accesses fail.
   void leave() noexcept;
 
   // Functions for any thread.
 
   /// Passes an answer to the thread that has the client's turn, or will have its next turn.
   void deliver(message&& answer) noexcept;
+  /// Makes the thread that has the client's turn, or will have its next turn, poll this lane. If
+  /// the client has left, ends the awaited accesses instead.
+  void poll_later(const reference<serving_lane>& lane) noexcept;
   /// The maximum size of an answer to the client, in bytes.
   [[nodiscard]] std::uint32_t answer_size() const noexcept {
     return __atomic_load_n(&answer_size_, __ATOMIC_RELAXED);
@@ -82,24 +90,39 @@ class calling_client : public counted {
   /// sent, or was dropped because the channel is broken
   [[nodiscard]] bool send(channel_core& link, message& answer,
                           service_statistics& counters) noexcept;
+  /// Sends the answers that are ready, and ends the turn. \returns true if there are lanes to poll
+  [[nodiscard]] bool send_ready(channel_core& link, service_core& counting) noexcept;
+  /// Resumes the coroutines whose accesses have finished, sends their answers, and ensures that the
+  /// client gets a turn when other accesses have finished.
+  void serve_accesses(channel_core& link, service_core& counting) noexcept;
+  /// Polls the lanes, and resumes the coroutines whose accesses have finished.
+  /// \returns true if it has resumed any
+  [[nodiscard]] bool poll_lanes() noexcept;
+  /// Makes events of the lanes, and the limits of their accesses, cause a turn of the client.
+  /// \returns false if the lanes have to be polled at once
+  [[nodiscard]] bool watch_lanes(channel_core& link) noexcept;
 
   channel_hub hub_;
   channel_id id_;
   std::uint32_t in_flight_;
+  bool sleeps_;  ///< the threads of the service may sleep
   std::uint32_t answer_size_ = 0;
   std::uint32_t taken_ = 0;     ///< calls that have arrived
   std::uint32_t answered_ = 0;  ///< calls that were answered
   /// The calls that the client may have sent before the current turn began. Answers that are sent
   /// during the turn do not count, because the calls in the turn had arrived before them.
   std::uint32_t granted_ = 0;
-  owned<message[]> sending_;  ///< used only by `end_turn`
+  bool is_due_again_ = false;
+  owned<message[]> sending_;  ///< used only by `send_ready`
 
   brief_lock lock_{};
-  // The lock guards the next four members.
+  // The lock guards the next five members.
   owned<message[]> ready_;  ///< answers to be sent, at most one for each call in flight
   std::uint32_t ready_count_ = 0;
   bool is_in_turn_ = false;
   bool has_left_ = false;
+  /// The lanes to poll. Any thread adds lanes; only the thread that has the turn removes them.
+  reference<serving_lane> polled_{};
 
   owned<reference<serving_lane>[]> lanes_;  ///< only for the thread that has the client's turn
 };
@@ -176,6 +199,17 @@ class open_call {
                                   call_limit limit) noexcept;
   [[nodiscard]] result<void> write(const gather_list& from, std::uint64_t offset,
                                    call_limit limit) noexcept;
+  /// As `lent_memory::begin`.
+  template <class Elements>
+  [[nodiscard]] auto begin(const char* operation, const Elements& elements,
+                           std::uint64_t offset) noexcept
+      -> decltype(std::declval<lent_memory&>().begin(elements, offset)) {
+    if (!is_open()) return answered_already(operation);
+    return lent_->begin(elements, offset);
+  }
+  // For calls that were not answered.
+  [[nodiscard]] const reference<serving_lane>& lane() const noexcept { return lent_->lane(); }
+  [[nodiscard]] const reference<calling_client>& caller() const noexcept { return client_; }
 
  private:
   [[nodiscard]] static error answered_already(const char* operation) noexcept;
@@ -265,7 +299,8 @@ class service_core {
     service_statistics counted{};
   };
 
-  void serve(turn client);
+  /// \returns true if the client has its next turn at once, because of awaited accesses
+  [[nodiscard]] bool serve(turn client);
   /// \returns false if the client has violated the protocol
   [[nodiscard]] bool take(const reference<calling_client>& client, channel& link,
                           channel_core& core, message&& arrived);

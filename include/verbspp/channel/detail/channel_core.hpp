@@ -382,6 +382,15 @@ class channel_core {
   /// channel or its hub. Any thread may call this. \pre an operation on the channel's thread
   /// expects the call
   void hand_over(continuation& call) noexcept;
+  /// Makes the hub report the channel at this time, unless the channel has an earlier alarm.
+  /// \pre the channel is in a hub
+  void set_alarm(wait_limit::time_point at) noexcept;
+  /// Makes the hub report the channel when this descriptor, which the caller owns, becomes
+  /// readable.
+  /// \returns false if that is not possible \pre the channel is in a hub
+  [[nodiscard]] bool report_events_of(int descriptor) noexcept;
+  /// Makes the hub process events and alarms, as its waits do. \pre the channel is in a hub
+  void take_hub_events() noexcept;
   /// Withdraws the call, unless it was already made.
   void withdraw(continuation& call) noexcept { handed_.withdraw(call); }
 
@@ -610,7 +619,7 @@ class channel_core {
   void wake() const noexcept;
   /// Asks the hub to report the channel when the earliest limit of the channel's continuations is
   /// reached.
-  void pass_alarm() noexcept;
+  void pass_alarm() noexcept { set_alarm(continuations_.alarm()); }
   void give_up_expired() noexcept;
 
   // The connection's life.
