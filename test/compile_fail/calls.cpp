@@ -85,6 +85,19 @@ auto handle() {
 // expect: memory that its calls lend
 auto take(received_call<load>& call, window_memory& own) { return call.BAD(read) GOOD(write)(own); }
 
+// case: awaiting_a_read_of_memory_that_was_lent_to_be_written
+// expect: the method's `lends` lacks access::remote_read, so the service may only write to the
+// expect: memory that its calls lend
+auto take(received_call<load>& call, window_memory& own) {
+  return call.BAD(async_read) GOOD(async_write)(std::move(own));
+}
+
+// case: awaiting_an_access_to_borrowed_memory
+// expect: GoesWithWork
+auto take(received_call<load>& call, window_memory& own) {
+  return call.async_write(BAD(own) GOOD(std::move(own)));
+}
+
 // case: bytes_of_a_temporary_answer
 // expect-gcc: use of deleted function
 // expect-clang: call to deleted
