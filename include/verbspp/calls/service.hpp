@@ -130,7 +130,7 @@ class [[nodiscard]] received_call {
     return call_.write(from, offset, limit);
   }
   /// As `read`, but awaits the end of the access in a coroutine, so that the thread serves other
-  /// calls in the meantime, also if the client does not react. Include `<verbspp/calls.hpp>`.
+  /// calls in the meantime, even if the client does not react. Include `<verbspp/calls.hpp>`.
   ///
   ///     VERBSPP_CO_TRYV(co_await call.async_read(shared, offset));
   ///     auto [read, buffer] = co_await call.async_read(std::move(buffer), offset);
