@@ -133,7 +133,7 @@ class [[nodiscard]] received_call {
   /// calls in the meantime, even if the client does not react. Include `<verbspp/calls.hpp>`.
   ///
   ///     VERBSPP_CO_TRYV(co_await call.async_read(shared, offset));
-  ///     auto [read, buffer] = co_await call.async_read(std::move(buffer), offset);
+  ///     auto [read, buffer] = co_await call.async_read(std::move(mine), offset);
   ///
   /// The request keeps shared memory, or a part of it, alive; memory with a single owner is moved
   /// into the call, and returned with the result. Several accesses of a call can be in flight. If
