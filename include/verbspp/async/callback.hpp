@@ -24,30 +24,6 @@ template <class Function, class Work>
 concept CallbackOf = std::move_constructible<Function> && FollowableWork<Work> &&
                      requires(Function& function, Work& work) { function(work.wait()); };
 
-namespace detail {
-
-/// A request, and the function to call with its result.
-template <class Work, class Function>
-class followed_work : public continuation {
- public:
-  followed_work(function called, Work&& posted, Function&& last) noexcept
-      : continuation(called), work_(std::move(posted)), last_(std::move(last)) {}
-
-  /// \returns false if the result is available, so that `finish` has to be called now
-  [[nodiscard]] bool begin() noexcept { return work_.then(*this); }
-  /// Calls the function, which may destroy this object.
-  void finish() noexcept {
-    Function last = std::move(last_);
-    last(work_.wait());
-  }
-
- private:
-  Work work_;
-  Function last_;
-};
-
-}  // namespace detail
-
 /// A request with a function that `channel::poll` calls with its result. It allocates nothing.
 ///
 ///     VERBSPP_TRY(work, link.post_write(shared, {.remote = theirs}));
@@ -63,21 +39,44 @@ class followed_work : public continuation {
 /// handle to the request, which may wait for the request, depending on the type of the handle. The
 /// object can be neither copied nor moved. Thread rule: as for the channel.
 template <class Work, class Function>
-class callback {
+class callback : continuation {
  public:
   callback(Work&& posted, Function called) noexcept
     requires CallbackOf<Function, Work>
-      : followed_([](continuation& self) noexcept { static_cast<followed&>(self).finish(); },
-                  std::move(posted), std::move(called)) {
-    if (!followed_.begin()) followed_.finish();
+      : callback([](continuation& self) noexcept { static_cast<callback&>(self).finish(); }, posted,
+                 called) {
+    if (!work_.then(*this)) finish();
   }
 
   /// True until the call.
-  [[nodiscard]] bool is_waiting() const noexcept { return followed_.is_waiting(); }
+  using continuation::is_waiting;
+
+  /// Used by the library only: as the constructor, but for an object that is allocated here, and
+  /// that destroys itself after the call. \returns false if memory is exhausted
+  [[nodiscard]] static bool begin(Work& posted, Function& called) noexcept {
+    auto* const made = new (std::nothrow) callback(
+        [](continuation& self) noexcept {
+          auto& mine = static_cast<callback&>(self);
+          mine.finish();
+          delete &mine;
+        },
+        posted, called);
+    if (made == nullptr) return false;
+    if (!made->work_.then(*made)) made->call();
+    return true;
+  }
 
  private:
-  using followed = detail::followed_work<Work, Function>;
-  followed followed_;
+  callback(function finishes, Work& posted, Function& called) noexcept
+      : continuation(finishes), work_(std::move(posted)), last_(std::move(called)) {}
+  /// Calls the function, which may destroy this object.
+  void finish() noexcept {
+    Function last = std::move(last_);
+    last(work_.wait());
+  }
+
+  Work work_;
+  Function last_;
 };
 
 /// Makes `channel::poll` call a function with the result of a request, and keeps the handle and the
@@ -99,18 +98,9 @@ template <FollowableWork Work, CallbackOf<Work> Function>
 result<void> then(Work&& posted, Function called) noexcept
   requires(!std::is_reference_v<Work>)
 {
-  using followed = detail::followed_work<Work, Function>;
-  auto* const made = new (std::nothrow) followed(
-      [](continuation& self) noexcept {
-        auto& mine = static_cast<followed&>(self);
-        mine.finish();
-        delete &mine;
-      },
-      std::forward<Work>(posted), std::move(called));
-  if (made == nullptr)
+  if (!callback<Work, Function>::begin(posted, called))
     return error(error_kind::resource_exhausted, "then",
                  "out of memory for the record of the callback; the function is never called");
-  if (!made->begin()) made->call();
   return success();
 }
 /// As above, but takes the result of a function that posts, such as `post_write`.
