@@ -233,9 +233,10 @@ result<void> hub_state::poll_channels() noexcept {
   return success();
 }
 
-result<hub_turn> hub_state::poll_for_turn() noexcept {
+result<hub_turn> hub_turn::poll(const hub_reference& hub) noexcept {
   hub_turn taken;
-  VERBSPP_TRYV(poll_with([&](cause& failed) { return look_for_turn(taken, failed); }));
+  VERBSPP_TRYV(
+      hub->poll_with([&](hub_state::cause& failed) { return hub->look_for_turn(taken, failed); }));
   return taken;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "channel/hub_state.hpp"
 
+#include <verbspp/channel/channel.hpp>
 #include <verbspp/queue/completion_queue_with.hpp>
 
 #include <unistd.h>
@@ -190,35 +191,40 @@ std::uint32_t hub_state::take_messages(const hub_member& member, message_list& i
   return count;
 }
 
-result<void> hub_state::keep(owned<hub_table> table) noexcept {
-  const brief_guard guard(lock_);
-  if (has_table() || rows_.size() != 0)
+bool hub_turn::has(const hub_reference& hub, const channel& one) noexcept {
+  return one.id().generation != 0 && one.core().connection().settings().hub == hub;
+}
+
+result<void> hub_turn::keep(const hub_reference& hub,
+                            std::unique_ptr<void, void (*)(void*)> table) noexcept {
+  const brief_guard guard(hub->lock_);
+  if (hub->has_table() || hub->rows_.size() != 0)
     return error(error_kind::busy, "hub_clients::create",
                  "the hub already has channels or a table: create the table with a new hub");
-  table_ = std::move(table);
+  hub->table_ = std::move(table);
   return success();
 }
 
-void hub_state::admit(std::uint32_t index) noexcept {
+void hub_turn::admit(const hub_reference& hub, std::uint32_t index) noexcept {
   {
-    const brief_guard guard(lock_);
-    rows_[index].end(hub_row::held);
-    rows_.note_news(rows_[index]);
+    const brief_guard guard(hub->lock_);
+    hub->rows_[index].end(hub_row::held);
+    hub->rows_.note_news(hub->rows_[index]);
   }
-  wake_waiting();
+  hub->wake_waiting();
 }
 
-void hub_state::close_table() noexcept {
-  const brief_guard guard(lock_);
-  is_table_closed_ = true;
+void hub_turn::close_table(const hub_reference& hub) noexcept {
+  const brief_guard guard(hub->lock_);
+  hub->is_table_closed_ = true;
 }
 
-hub_turn hub_state::turn_of(std::uint32_t index) noexcept {
-  const brief_guard guard(lock_);
-  hub_row& row = rows_[index];
+hub_turn hub_turn::of(const hub_reference& hub, std::uint32_t index) noexcept {
+  const brief_guard guard(hub->lock_);
+  hub_row& row = hub->rows_[index];
   hub_turn taken;
   if (row.member == nullptr || (row.keeps & hub_row::held) != 0) return taken;
-  if (!row.is_in_turn()) return begin_turn(row);
+  if (!row.is_in_turn()) return hub->begin_turn(row);
   taken.id = row.id;
   return taken;
 }
@@ -234,25 +240,31 @@ hub_turn hub_state::begin_turn(hub_row& row) noexcept {
   return made;
 }
 
-bool hub_state::end_turn(hub_turn& turn) noexcept {
+message hub_turn::next_message() noexcept {
+  if (messages.is_empty()) [[unlikely]]
+    return {};
+  return hub->take_first(messages);
+}
+
+bool hub_turn::end() noexcept {
   {
-    const brief_guard guard(lock_);
-    hub_row& row = rows_[turn.id.index];
+    const brief_guard guard(hub->lock_);
+    hub_row& row = hub->rows_[id.index];
     const bool exists = row.member != nullptr;
-    if (exists && is_table_closed_) return false;
+    if (exists && hub->is_table_closed_) return false;
     row.end(hub_row::in_turn);
     // Messages that were not taken in the turn precede those that arrived during the turn.
-    if (receives_.is_open()) turn.messages.append(receives_.places(), row.messages);
-    row.messages = std::exchange(turn.messages, {});
+    if (hub->receives_.is_open()) messages.append(hub->receives_.places(), row.messages);
+    row.messages = std::exchange(messages, {});
     if (!exists) {
-      drop_arrivals(row);
-      rows_.free(row);
+      hub->drop_arrivals(row);
+      hub->rows_.free(row);
       return true;
     }
     if (!row.has_arrivals()) return true;
-    rows_.note_ready(row);
+    hub->rows_.note_ready(row);
   }
-  wake_waiting();
+  hub->wake_waiting();
   return true;
 }
 

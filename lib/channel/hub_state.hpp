@@ -7,7 +7,6 @@
 #include "channel/loop_events.hpp"
 #include "channel/shared_receives.hpp"
 #include <verbspp/base/detail/brief_lock.hpp>
-#include <verbspp/base/detail/owned.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/channel/channel_hub.hpp>
 #include <verbspp/channel/detail/channel_core.hpp>
@@ -24,6 +23,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <utility>
@@ -104,34 +104,9 @@ class [[gnu::visibility("hidden")]] hub_state {
   /// Passes this call to a thread that polls or waits. That thread then makes the call.
   void hand_over(continuation& call) noexcept;
 
-  // Functions for the table of clients.
-
-  /// Takes ownership of the table. From now on, the arrivals of each new channel are held back
-  /// until `admit` is called for it.
-  [[nodiscard]] result<void> keep(owned<hub_table> table) noexcept;
-  [[nodiscard]] bool has_table() const noexcept { return static_cast<bool>(table_); }
-  /// Stops holding back the arrivals of a channel that was added to the table, and reports the
-  /// channel, so that its client gets a turn.
-  void admit(std::uint32_t index) noexcept;
-  /// From now on, `end_turn` returns false until the channel of the turn is destroyed.
-  void close_table() noexcept;
-  [[nodiscard]] result<hub_turn> wait_for_turn(call_limit limit) noexcept;
-  /// As `wait_for_turn`, but never blocks: the turn is empty if no client has arrivals.
-  [[nodiscard]] result<hub_turn> poll_for_turn() noexcept;
-  /// Takes the turn of the channel with this index; implements `hub_turn::of`.
-  [[nodiscard]] hub_turn turn_of(std::uint32_t index) noexcept;
-  /// Returns the next message that arrived before the turn; empty if there is none.
-  [[nodiscard]] message next_message(hub_turn& turn) noexcept {
-    if (turn.messages.is_empty()) [[unlikely]]
-      return {};
-    return take_first(turn.messages);
-  }
-  /// \returns false if the table is closed: the caller then has to destroy the channel, and call
-  /// this function again
-  [[nodiscard]] bool end_turn(hub_turn& turn) noexcept;
-
   // Functions for the hub's handles.
 
+  [[nodiscard]] bool has_table() const noexcept { return table_ != nullptr; }
   [[nodiscard]] result<std::span<arrival>> poll(std::span<arrival> into) noexcept;
   [[nodiscard]] result<void> poll_channels() noexcept;
   /// Waits for at least one arrival.
@@ -156,6 +131,8 @@ class [[gnu::visibility("hidden")]] hub_state {
   }
 
  private:
+  friend struct hub_turn;  // has the functions for the table of clients
+
   hub_state(protection_domain domain, completion_queue queue, const hub_options& options) noexcept;
   ~hub_state();
   [[nodiscard]] result<void> start(const message_pool* pool, const hub_options& options) noexcept;
@@ -259,7 +236,7 @@ class [[gnu::visibility("hidden")]] hub_state {
   hub_rows rows_;
   shared_receives receives_{};
   handed_calls calls_{};
-  owned<hub_table> table_{};
+  std::unique_ptr<void, void (*)(void*)> table_{nullptr, nullptr};  ///< of clients, if any
   bool is_table_closed_ = false;
 
   loop_events loop_{};               ///< for event loops of the program

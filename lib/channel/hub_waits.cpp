@@ -107,16 +107,16 @@ result<std::span<arrival>> hub_state::wait_longer(std::span<arrival> into,
   return into.first(seen.count);
 }
 
-result<hub_turn> hub_state::wait_for_turn(call_limit limit) noexcept {
+result<hub_turn> hub_turn::wait(const hub_reference& hub, call_limit limit) noexcept {
   hub_turn taken;
-  const auto find = [&](cause& failed) { return look_for_turn(taken, failed); };
-  cause ignored;
-  found seen = find(ignored);
+  const auto find = [&](hub_state::cause& failed) { return hub->look_for_turn(taken, failed); };
+  hub_state::cause ignored;
+  hub_state::found seen = find(ignored);
   if (seen.count == 0) [[unlikely]] {
-    VERBSPP_TRY(later, wait_until(find, limit.begin(channel_settings::usual_limit)));
+    VERBSPP_TRY(later, hub->wait_until(find, limit.begin(channel_settings::usual_limit)));
     seen = later;
   }
-  if (seen.has_more) do_more();
+  if (seen.has_more) hub->do_more();
   return taken;
 }
 

@@ -15,6 +15,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <new>
 #include <optional>
 #include <thread>
@@ -58,7 +59,7 @@ class hub_clients {
     channel link{};
     std::optional<Data> data{};
   };
-  struct table final : detail::hub_table {
+  struct table {
     void drop(std::uint32_t index) noexcept {
       client& old = clients.get()[index];
       if (!old.data) return;
@@ -146,7 +147,8 @@ class hub_clients {
   [[nodiscard]] static result<hub_clients> create(channel_hub hub) noexcept {
     if (hub.capacity() == 0) return refusal("the hub was moved from");
     auto* const made = new (std::nothrow) table;
-    detail::owned<detail::hub_table> owner(made);
+    std::unique_ptr<void, void (*)(void*)> owner(
+        made, [](void* old) { delete static_cast<table*>(old); });
     if (made != nullptr)
       made->clients = detail::owned<client[]>(new (std::nothrow) client[hub.capacity()]);
     if (made == nullptr || !made->clients) return error::from_errno(ENOMEM, what);

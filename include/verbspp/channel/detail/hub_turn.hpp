@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <verbspp/base/detail/owned.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/channel/call_limit.hpp>
 #include <verbspp/channel/channel_id.hpp>
@@ -10,6 +9,7 @@
 #include <verbspp/channel/message.hpp>
 
 #include <cstdint>
+#include <memory>
 
 namespace verbspp {
 
@@ -17,17 +17,9 @@ class channel;
 
 namespace detail {
 
-/// The base class of tables of clients (`hub_clients`). A hub owns its table.
-class hub_table {
- public:
-  hub_table() noexcept = default;
-  hub_table(const hub_table&) = delete;
-  hub_table& operator=(const hub_table&) = delete;
-  virtual ~hub_table();
-};
-
 /// A thread's turn with one channel of a hub: until the turn ends, no other thread gets that
-/// channel. A turn without a hub is empty.
+/// channel. A turn without a hub is empty. The static functions are those that the hub's table of
+/// clients (`hub_clients`) calls.
 struct hub_turn {
   hub_reference hub{};
   channel_id id{};
@@ -36,8 +28,14 @@ struct hub_turn {
 
   /// True if the channel belongs to the hub.
   [[nodiscard]] static bool has(const hub_reference& hub, const channel& one) noexcept;
-  [[nodiscard]] static result<void> keep(const hub_reference& hub, owned<hub_table> table) noexcept;
+  /// Makes the hub own its table. From now on, the hub holds back the arrivals of each new channel
+  /// until `admit` is called for it.
+  [[nodiscard]] static result<void> keep(const hub_reference& hub,
+                                         std::unique_ptr<void, void (*)(void*)> table) noexcept;
+  /// From now on, `end` returns false until the channel of the turn is destroyed.
   static void close_table(const hub_reference& hub) noexcept;
+  /// Stops holding back the arrivals of a channel that was added to the table, and reports the
+  /// channel, so that its client gets a turn.
   static void admit(const hub_reference& hub, std::uint32_t index) noexcept;
   [[nodiscard]] static result<hub_turn> wait(const hub_reference& hub, call_limit limit) noexcept;
   /// As `wait`, but never blocks: the turn is empty if no channel has arrivals.
@@ -45,6 +43,7 @@ struct hub_turn {
   /// Takes the turn of the client with this index. If that turn has already been taken, the
   /// result contains only the channel's id. If there is no such client, the result is empty.
   [[nodiscard]] static hub_turn of(const hub_reference& hub, std::uint32_t index) noexcept;
+  /// Returns the next message that arrived before the turn; empty if there is none.
   [[nodiscard]] message next_message() noexcept;
   /// \returns false if the table is closed: the caller then has to destroy the channel, and call
   /// this function again
