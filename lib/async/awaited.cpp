@@ -52,19 +52,16 @@ void awaited_message::proceed(continuation& self) noexcept {
 
 bool awaited_revocation::await_suspend(std::coroutine_handle<> waiting) noexcept {
   waiting_ = waiting;
-  if (core_->sends().need_not_wait() && !core_->has_delayed()) {
-    was_posted_ = true;
-    return lease_.revoke_and_then(*this);
-  }
-  core_->note_delayed(1);
-  core_->continue_when(*this);
+  was_posted_ = !must_line_up();
+  if (was_posted_) return lease_.revoke_and_then(*this);
+  line_up();
   return true;
 }
 
 void awaited_revocation::proceed(continuation& self) noexcept {
   auto& mine = static_cast<awaited_revocation&>(self);
   if (!mine.was_posted_) {
-    mine.core_->note_delayed(-1);
+    mine.leave_line();
     mine.was_posted_ = !mine.has_expired();
     if (mine.was_posted_ && mine.lease_.revoke_and_then(mine)) return;
   }
@@ -75,7 +72,7 @@ result<void> awaited_revocation::await_resume() noexcept {
   if (!has_expired()) return lease_.revoke(call_limit::of_channel());
   // If the request was not posted, `revoke` uses a system call.
   if (!was_posted_) return lease_.revoke(limit());
-  const std::optional<error> root = core_->root_of_failure();
+  const std::optional<error> root = polled().root_of_failure();
   const result<void> done = lease_.revoke(call_limit::of_channel());
   return done.has_value() && root ? result<void>(*root) : done;
 }
@@ -83,16 +80,15 @@ result<void> awaited_revocation::await_resume() noexcept {
 bool awaited_grant::await_suspend(std::coroutine_handle<> waiting) noexcept {
   waiting_ = waiting;
   const bool needs_room = request_.assume_value().by == lease_by::window;
-  if (!needs_room || (core_.sends().need_not_wait() && !core_.has_delayed())) return post();
-  core_.note_delayed(1);
-  core_.continue_when(*this);
+  if (!needs_room || !must_line_up()) return post();
+  line_up();
   return true;
 }
 
 void awaited_grant::proceed(continuation& self) noexcept {
   auto& mine = static_cast<awaited_grant&>(self);
   if (!mine.granted_) {
-    mine.core_.note_delayed(-1);
+    mine.leave_line();
     if (!mine.has_expired() && mine.post()) return;
   }
   mine.waiting_.resume();
@@ -101,7 +97,7 @@ void awaited_grant::proceed(continuation& self) noexcept {
 bool awaited_grant::post() noexcept {
   const call_limit until =
       has_limit() && !is_default() ? call_limit::from(&limit()) : call_limit::of_channel();
-  granted_.emplace(lease_owner::grant(core_, request_.assume_value(), false, until, memory_));
+  granted_.emplace(lease_owner::grant(polled(), request_.assume_value(), false, until, memory_));
   return granted_->has_value() && granted_->assume_value().grant_and_then(*this);
 }
 
@@ -109,15 +105,15 @@ result<lease_owner> awaited_grant::take() noexcept {
   if (request_.has_error()) return request_.assume_error();
   if (!granted_) return channel_core::ended_before(limit());
   if (granted_->has_error()) return granted_->assume_error();
-  const std::optional<error> root = has_expired() ? core_.root_of_failure() : std::nullopt;
-  const result<void> done = granted_->assume_value().granted(core_);
+  const std::optional<error> root = has_expired() ? polled().root_of_failure() : std::nullopt;
+  const result<void> done = granted_->assume_value().granted(polled());
   if (done.has_error()) return root ? *root : done.assume_error();
   return std::move(*granted_);
 }
 
 void awaited_scope::proceed(continuation& self) noexcept {
   auto& mine = static_cast<awaited_scope&>(self);
-  if (!mine.has_expired() && !mine.has_finished()) return mine.core_.continue_when(mine);
+  if (!mine.has_expired() && !mine.has_finished()) return mine.polled().continue_when(mine);
   mine.waiting_.resume();
 }
 
@@ -134,8 +130,8 @@ scope_result<void> awaited_scope::await_resume() noexcept {
 
 result<void> awaited_room::await_resume() noexcept {
   constexpr const char* waiting = "wait for room";
-  const send_window& sends = core_.sends();
-  if (!sends.is_open()) return core_.connection().refusal(waiting);
+  const send_window& sends = polled().sends();
+  if (!sends.is_open()) return polled().connection().refusal(waiting);
   if (wanted_ > sends.capacity())
     return error::above_limit(waiting, "requests", wanted_, sends.capacity(),
                               "the limit is the length of the send queue: build the channel with a "

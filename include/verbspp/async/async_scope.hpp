@@ -27,12 +27,12 @@ class [[nodiscard]] awaited_scope : awaited {
  public:
   awaited_scope(scope_base& of, channel_core& core, scope_state& requests,
                 const wait_limit& limit) noexcept
-      : awaited(proceed, test, limit), scope_(of), core_(core), state_(requests) {}
+      : awaited(proceed, test, limit, &core), scope_(of), state_(requests) {}
 
   [[nodiscard]] bool await_ready() noexcept { return has_finished(); }
   void await_suspend(std::coroutine_handle<> waiting) noexcept {
     waiting_ = waiting;
-    core_.continue_when(*this);
+    polled().continue_when(*this);
   }
   [[nodiscard]] scope_result<void> await_resume() noexcept;
 
@@ -40,20 +40,19 @@ class [[nodiscard]] awaited_scope : awaited {
   /// True if the end of the stream has to be marked with a signaled request, and the queue has room
   /// for that request.
   [[nodiscard]] bool may_mark() const noexcept {
-    return core_.has_open_end(state_) && core_.sends().has_room();
+    return polled().has_open_end(state_) && polled().sends().has_room();
   }
   [[nodiscard]] bool has_finished() noexcept {
-    if (!core_.has_finished(state_) && may_mark()) core_.mark_end(state_);
-    return core_.has_finished(state_);
+    if (!polled().has_finished(state_) && may_mark()) polled().mark_end(state_);
+    return polled().has_finished(state_);
   }
   [[nodiscard]] static state test(condition& self) noexcept {
     const auto& mine = static_cast<awaited_scope&>(self);
-    return mine.core_.has_finished(mine.state_) || mine.may_mark() ? state::met : state::unmet;
+    return mine.polled().has_finished(mine.state_) || mine.may_mark() ? state::met : state::unmet;
   }
   static void proceed(continuation& self) noexcept;
 
   scope_base& scope_;
-  channel_core& core_;
   scope_state& state_;
 };
 

@@ -5,6 +5,7 @@
 #include <verbspp/base/wait_limit.hpp>
 #include <verbspp/channel/call_limit.hpp>
 #include <verbspp/channel/continuation.hpp>
+#include <verbspp/channel/detail/channel_core.hpp>
 #include <verbspp/channel/detail/continuations.hpp>
 
 #include <coroutine>
@@ -12,8 +13,15 @@
 namespace verbspp::detail {
 
 /// The wait of a coroutine for a request, or for a condition on a channel. This is the base class
-/// of most awaitables.
+/// of most awaitables. Its subject is the channel's core, unless the derived class has a function
+/// `polled` of its own.
 class awaited : public condition {
+ public:
+  /// Used by senders only: the channel whose `poll` resumes the operation. \pre it waits
+  [[nodiscard]] channel_core& polled() const noexcept {
+    return *static_cast<channel_core*>(subject());
+  }
+
  protected:
   /// \param about see `condition`
   VERBSPP_DATA_PATH awaited(function called, test is_met, const wait_limit& limit,
@@ -23,11 +31,28 @@ class awaited : public condition {
       set_limit(*own);
   }
   /// For a wait without a condition. The limit is set separately.
-  VERBSPP_DATA_PATH explicit awaited(function called) noexcept : condition(called) {}
+  VERBSPP_DATA_PATH awaited(function called, channel_core* about) noexcept
+      : condition(called, nullptr, about) {}
   ~awaited() = default;
 
   /// The function for awaitables that have to do nothing but resume the coroutine.
   static void resume(continuation& self) noexcept { static_cast<awaited&>(self).waiting_.resume(); }
+
+  // Awaited requests that find no room in their queue wait in a line, and are posted in that order.
+
+  /// The test for awaited requests to the send queue.
+  [[nodiscard]] static state test_room(condition& self) noexcept {
+    return static_cast<awaited&>(self).polled().sends().need_not_wait() ? state::met : state::unmet;
+  }
+  /// True if a request to the send queue has to wait.
+  [[nodiscard]] bool must_line_up() const noexcept {
+    return !polled().sends().need_not_wait() || polled().has_delayed();
+  }
+  void line_up() noexcept {
+    polled().note_delayed(1);
+    polled().continue_when(*this);
+  }
+  void leave_line() noexcept { polled().note_delayed(-1); }
 
   std::coroutine_handle<> waiting_{};
 };

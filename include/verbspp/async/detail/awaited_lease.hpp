@@ -26,17 +26,16 @@ class [[nodiscard]] awaited_grant : awaited {
   /// \param memory the owner of the memory, if it is shared
   awaited_grant(channel_core& core, const result<lease_request>& request, const kept_memory& memory,
                 const wait_limit& limit) noexcept
-      : awaited(proceed, test_room, limit), core_(core), request_(request), memory_(memory) {}
+      : awaited(proceed, test_room, limit, &core), request_(request), memory_(memory) {}
   awaited_grant(const awaited_grant&) = delete;
   awaited_grant& operator=(const awaited_grant&) = delete;
   ~awaited_grant() {
     if (granted_) return;
-    if (is_waiting()) core_.note_delayed(-1);  // was still waiting for room
+    if (is_waiting()) leave_line();
     memory_.let_go();
   }
 
-  /// Used by senders only: the channel whose `poll` resumes the operation.
-  [[nodiscard]] channel_core& polled() const noexcept { return core_; }
+  using awaited::polled;
 
   /// \returns true if the lease request is an error, so that there is nothing to wait for
   [[nodiscard]] bool await_ready() const noexcept { return request_.has_error(); }
@@ -52,16 +51,11 @@ class [[nodiscard]] awaited_grant : awaited {
   }
 
  private:
-  [[nodiscard]] static state test_room(condition& self) noexcept {
-    return static_cast<awaited_grant&>(self).core_.sends().need_not_wait() ? state::met
-                                                                           : state::unmet;
-  }
   /// Called when the queue has room, when the request has finished, and when the limit is reached.
   static void proceed(continuation& self) noexcept;
   /// \returns true if the continuation will be called
   [[nodiscard]] bool post() noexcept;
 
-  channel_core& core_;
   result<lease_request> request_;
   kept_memory memory_;  ///< `post` passes it to the lease
   std::optional<result<lease_owner>> granted_{};

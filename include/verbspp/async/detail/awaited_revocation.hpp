@@ -21,33 +21,27 @@ namespace verbspp::detail {
 class [[nodiscard]] awaited_revocation : awaited {
  public:
   awaited_revocation(lease_owner& lease, const wait_limit& limit) noexcept
-      : awaited(proceed, test_room, limit), lease_(lease), core_(lease.polled()) {}
+      : awaited(proceed, test_room, limit, lease.polled()), lease_(lease) {}
   awaited_revocation(const awaited_revocation&) = delete;
   awaited_revocation& operator=(const awaited_revocation&) = delete;
   ~awaited_revocation() {
-    if (!was_posted_ && is_waiting()) core_->note_delayed(-1);  // was still waiting for room
+    if (!was_posted_ && is_waiting()) leave_line();
   }
 
-  /// Used by senders only: the channel whose `poll` resumes the operation. \pre `!await_ready()`
-  [[nodiscard]] channel_core& polled() const noexcept { return *core_; }
+  using awaited::polled;
 
   /// \returns true if no request is needed, because the lease is revoked without one, or is already
   /// over
-  [[nodiscard]] bool await_ready() const noexcept { return core_ == nullptr; }
+  [[nodiscard]] bool await_ready() const noexcept { return subject() == nullptr; }
   /// \returns false if no request is in flight, so the coroutine continues at once
   [[nodiscard]] bool await_suspend(std::coroutine_handle<> waiting) noexcept;
   [[nodiscard]] result<void> await_resume() noexcept;
 
  private:
-  [[nodiscard]] static state test_room(condition& self) noexcept {
-    const auto& mine = static_cast<awaited_revocation&>(self);
-    return mine.core_->sends().need_not_wait() ? state::met : state::unmet;
-  }
   /// Called when the queue has room, when the request has finished, and when the limit is reached.
   static void proceed(continuation& self) noexcept;
 
   lease_owner& lease_;
-  channel_core* core_;  ///< null if no request is needed
   bool was_posted_ = false;
 };
 

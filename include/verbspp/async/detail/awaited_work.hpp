@@ -86,8 +86,7 @@ class [[nodiscard]] awaited_work<Operation, void> : awaited {
       end_early();
   }
 
-  /// Used by senders only: the channel whose `poll` resumes the operation.
-  [[nodiscard]] channel_core& polled() const noexcept { return core_; }
+  using awaited::polled;
 
   [[nodiscard]] static constexpr bool await_ready() noexcept { return false; }
   /// \returns false if posting has failed, or a poll has seen that the request has finished, so the
@@ -101,9 +100,9 @@ class [[nodiscard]] awaited_work<Operation, void> : awaited {
     if (posted == nullptr || posted->scope != 0) [[unlikely]]
       return unusual_result();
     const request one = known(*posted);
-    if (!core_.has_succeeded(one)) [[unlikely]]
+    if (!polled().has_succeeded(one)) [[unlikely]]
       return unusual_result();
-    const completed_work done = core_.take_succeeded(one);
+    const completed_work done = polled().take_succeeded(one);
     progress_.template emplace<std::monostate>();
     return done;
   }
@@ -124,26 +123,25 @@ class [[nodiscard]] awaited_work<Operation, void> : awaited {
   };
 
   VERBSPP_DATA_PATH awaited_work(channel_core& core, const request& posted) noexcept
-      : awaited(finish), core_(core), progress_(posted) {
+      : awaited(finish, &core), progress_(posted) {
     core.open_handle();
     core.continue_last(posted, *this);
   }
   [[gnu::noinline]] awaited_work(channel_core& core, const wait_limit& limit,
                                  request posted) noexcept
-      : awaited(finish), core_(core), progress_(posted) {
+      : awaited(finish, &core), progress_(posted) {
     core.open_handle();
     set_limit(limit);
     core.continue_last(posted, *this);
   }
   [[gnu::cold, gnu::noinline]] awaited_work(channel_core& core, const error& refusal) noexcept
-      : awaited(finish), core_(core), progress_(refusal) {}
+      : awaited(finish, &core), progress_(refusal) {}
   [[gnu::cold, gnu::noinline]] awaited_work(channel_core& core, const wait_limit* limit,
                                             const delayed& until_room) noexcept
-      : awaited(proceed, test_room, limit != nullptr ? *limit : default_limit),
-        core_(core),
+      : awaited(proceed, is_receive ? test_receive_room : test_room,
+                limit != nullptr ? *limit : default_limit, &core),
         progress_(until_room) {
-    core.note_delayed(1);
-    core.continue_when(*this);
+    line_up();
   }
 
   /// Posts the request, unless the queue is full or earlier awaited requests wait for room. In that
@@ -208,8 +206,9 @@ class [[nodiscard]] awaited_work<Operation, void> : awaited {
     else
       return core.sends().need_not_wait();
   }
-  [[nodiscard]] static state test_room(condition& self) noexcept {
-    return may_post(static_cast<awaited_work&>(self).core_) ? state::met : state::unmet;
+  [[nodiscard]] static state test_receive_room(condition& self) noexcept {
+    const channel_core& core = static_cast<awaited_work&>(self).polled();
+    return core.receives().need_not_wait() ? state::met : state::unmet;
   }
   /// Called when the request has finished, which may be before a coroutine awaits it.
   static void finish(continuation& self) noexcept {
@@ -227,26 +226,27 @@ class [[nodiscard]] awaited_work<Operation, void> : awaited {
   /// posted, and has not finished
   [[nodiscard, gnu::cold, gnu::noinline]] bool end_delay() noexcept {
     delayed due = *std::get_if<delayed>(&progress_);
-    core_.note_delayed(-1);
+    leave_line();
     if (has_expired()) {
       due.memory.let_go();
-      progress_ = core_.ended_before(limit());
+      progress_ = channel_core::ended_before(limit());
       return false;
     }
     request made;
-    const result<void> posted = post(core_, due.operation, due.scope, due.memory, made);
+    const result<void> posted = post(polled(), due.operation, due.scope, due.memory, made);
     if (!posted.has_value()) {
       progress_ = posted.assume_error();
       return false;
     }
-    core_.open_handle();
+    polled().open_handle();
     progress_ = made;
-    return core_.continue_with(made, *this);
+    return polled().continue_with(made, *this);
   }
   [[gnu::cold, gnu::noinline]] void end_early() noexcept {
-    if (const request* const posted = std::get_if<request>(&progress_)) return core_.drop(*posted);
+    if (const request* const posted = std::get_if<request>(&progress_))
+      return polled().drop(*posted);
     if (delayed* const mine = std::get_if<delayed>(&progress_)) {
-      core_.note_delayed(-1);
+      leave_line();
       mine->memory.let_go();
     }
   }
@@ -255,14 +255,13 @@ class [[nodiscard]] awaited_work<Operation, void> : awaited {
     if (const error* const refusal = std::get_if<error>(&progress_)) return *refusal;
     const request* const posted = std::get_if<request>(&progress_);
     if (posted == nullptr) return pending_request::no_request();
-    const std::optional<error> root = has_expired() ? core_.root_of_failure() : std::nullopt;
-    const transport_result<completed_work> done = core_.take(*posted, call_limit::of_channel());
+    const std::optional<error> root = has_expired() ? polled().root_of_failure() : std::nullopt;
+    const transport_result<completed_work> done = polled().take(*posted, call_limit::of_channel());
     progress_.template emplace<std::monostate>();
     if (done.has_value() || !root || channel_core::is_lost(done.assume_error())) return done;
     return *root;
   }
 
-  channel_core& core_;
   /// The request in flight; the request to post later; the reason why it was refused; or
   /// nothing, because the result was taken.
   std::variant<request, delayed, error, std::monostate> progress_;
@@ -315,7 +314,7 @@ class [[nodiscard]] awaited_work<Operation, Memory> {
   /// Hands the memory over to the request in flight, because the coroutine is being destroyed. If
   /// the record that this needs cannot be allocated, waits until the request has finished.
   [[gnu::cold]] void leave() noexcept {
-    channel_core& core = request_.core_;
+    channel_core& core = request_.polled();
     detail::request posted = std::get<detail::request>(request_.progress_);
     request_.progress_.template emplace<std::monostate>();
     if (!core.is_done(posted)) core.collect();
@@ -335,12 +334,12 @@ class [[nodiscard]] awaited_work<Operation, Memory> {
 template <class Handle>
 class [[nodiscard]] awaited_result : awaited {
  public:
-  awaited_result(Handle& work, const wait_limit& limit) noexcept : awaited(resume), work_(work) {
+  awaited_result(Handle& work, const wait_limit& limit) noexcept
+      : awaited(resume, work.polled()), work_(work) {
     if (const wait_limit* const own = given(limit)) set_limit(*own);
   }
 
-  /// Used by senders only. \pre the handle has a request
-  [[nodiscard]] channel_core& polled() const noexcept { return *work_.polled(); }
+  using awaited::polled;
 
   [[nodiscard]] static bool await_ready() noexcept { return false; }
   /// \returns false if the result is available
@@ -376,27 +375,26 @@ class [[nodiscard]] awaited_result : awaited {
 class [[nodiscard]] awaited_room : awaited {
  public:
   awaited_room(channel_core& core, std::uint32_t wanted, const wait_limit& limit) noexcept
-      : awaited(resume, test_room, limit), core_(core), wanted_(wanted) {}
+      : awaited(resume, test_wanted_room, limit, &core), wanted_(wanted) {}
 
-  /// Used by senders only: the channel whose `poll` resumes the operation.
-  [[nodiscard]] channel_core& polled() const noexcept { return core_; }
+  using awaited::polled;
 
   [[nodiscard]] bool await_ready() noexcept { return is_over(); }
   void await_suspend(std::coroutine_handle<> waiting) noexcept {
     waiting_ = waiting;
-    core_.continue_when(*this);
+    polled().continue_when(*this);
   }
   [[nodiscard]] result<void> await_resume() noexcept;
 
  private:
   [[nodiscard]] bool is_over() const noexcept {
-    return core_.sends().need_not_wait(wanted_) || wanted_ > core_.sends().capacity();
+    const send_window& sends = polled().sends();
+    return sends.need_not_wait(wanted_) || wanted_ > sends.capacity();
   }
-  [[nodiscard]] static state test_room(condition& self) noexcept {
+  [[nodiscard]] static state test_wanted_room(condition& self) noexcept {
     return static_cast<awaited_room&>(self).is_over() ? state::met : state::unmet;
   }
 
-  channel_core& core_;
   std::uint32_t wanted_;
 };
 

@@ -21,13 +21,11 @@ class condition : public continuation {
   };
   using test = state (*)(condition& self) noexcept;
 
+  /// \param is_met null if it waits only for a request
   /// \param about the object that the condition depends on, which may be destroyed before the
   /// condition; null if it depends only on the channel
   condition(function called, test is_met, void* about = nullptr) noexcept
       : continuation(called), is_met_(is_met), subject_(about) {}
-  /// A continuation that waits only for a request.
-  explicit condition(function called) noexcept
-      : continuation(called), is_met_(nullptr), subject_(nullptr) {}
   condition(const condition&) = delete;
   condition& operator=(const condition&) = delete;
   ~condition() = default;
