@@ -224,14 +224,10 @@ bool channel_connection::lose_queue(int returned) noexcept {
 
 result<wait_end> channel_connection::wait(const looking& look, const wait_limit& until,
                                           const watched_descriptor& another, int signal) noexcept {
-  return wait_looking({.mode = settings_.waiting,
-                       .queue = queue(),
-                       .listener = listener_,
-                       .until = until,
-                       .descriptor = watched_,
-                       .another = another,
-                       .signal = signal},
-                      look);
+  return wait_looking(
+      settings_.waiting, queue(),
+      {.descriptor = watched_, .another = another, .signal = signal, .listener = &listener_}, until,
+      look);
 }
 
 result<int> channel_connection::ready_signal() noexcept {

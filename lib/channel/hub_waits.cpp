@@ -144,12 +144,9 @@ result<hub_state::found> hub_state::wait_counted(Find find, const wait_limit& li
   for (;;) {
     const bool has_events = waiting_.sleeps() || __atomic_load_n(&is_watching_, __ATOMIC_RELAXED);
     const int descriptor = has_events ? events_.descriptor() : -1;
-    VERBSPP_TRY(end, wait_looking({.mode = waiting_,
-                                   .queue = queue_,
-                                   .listener = listener_,
-                                   .until = limit,
-                                   .descriptor = {.number = descriptor}},
-                                  look));
+    VERBSPP_TRY(end, wait_looking(waiting_, queue_,
+                                  {.descriptor = {.number = descriptor}, .listener = &listener_},
+                                  limit, look));
     if (end == wait_end::file_descriptor) {
       take_events();
       continue;

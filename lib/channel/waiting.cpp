@@ -32,31 +32,28 @@ result<bool> look_at(const watched_descriptor& watched) noexcept {
 
 /// Checks for events that end the wait, other than completions. \returns the event; empty if there
 /// is none
-result<std::optional<wait_end>> check(const wait_terms& terms) noexcept {
-  if (terms.listener.has_heard()) return std::optional(wait_end::async_event);
-  for (const watched_descriptor& each : {terms.descriptor, terms.another}) {
+result<std::optional<wait_end>> check(const also_watched& also, const wait_limit& until) noexcept {
+  if (also.listener->has_heard()) return std::optional(wait_end::async_event);
+  for (const watched_descriptor& each : {also.descriptor, also.another}) {
     VERBSPP_TRY(is_over, look_at(each));
     if (is_over) return std::optional(wait_end::file_descriptor);
   }
-  if (terms.until.has_passed()) return std::optional(wait_end::limit);
+  if (until.has_passed()) return std::optional(wait_end::limit);
   return std::optional<wait_end>();
 }
 
 /// Looks for completions once more, and then sleeps until a completion or another event arrives.
 /// \returns the event that ended the wait; empty if the caller has to look for completions again
-result<std::optional<wait_end>> sleep(const wait_terms& terms, looking look) noexcept {
-  completion_queue_state& queue = *completion_queue_access::state_of(terms.queue);
-  VERBSPP_TRY(events, queue.stay_wakeable());
+result<std::optional<wait_end>> sleep(const completion_queue& queue, const also_watched& also,
+                                      const wait_limit& until, looking look) noexcept {
+  completion_queue_state& state = *completion_queue_access::state_of(queue);
+  VERBSPP_TRY(events, state.stay_wakeable());
   // Completions that arrived before `stay_wakeable` was called wake no thread, so this looks once
   // more.
   const condition::state seen = look();
   if (seen == condition::state::met) return std::optional(wait_end::completions);
   const bool is_nap = seen == condition::state::unmet_so_far;
-  VERBSPP_TRY(end, queue.sleep(events, is_nap ? wait_limit(longest_nap) : terms.until,
-                               {.descriptor = terms.descriptor,
-                                .another = terms.another,
-                                .signal = terms.signal,
-                                .listener = &terms.listener}));
+  VERBSPP_TRY(end, state.sleep(events, is_nap ? wait_limit(longest_nap) : until, also));
   if (end == wait_end::completions || (is_nap && end == wait_end::limit))
     return std::optional<wait_end>();
   return std::optional(end);
@@ -64,11 +61,11 @@ result<std::optional<wait_end>> sleep(const wait_terms& terms, looking look) noe
 
 /// Looks for completions for a short time after the watched socket was hung up. \returns
 /// `completions` if enough of them have arrived, otherwise `file_descriptor`
-wait_end look_on(const wait_terms& terms, looking look) noexcept {
+wait_end look_on(const wait_limit& until, looking look) noexcept {
   const wait_limit soon = time_of_completions;
   for (;;) {
     if (look() == condition::state::met) return wait_end::completions;
-    if (soon.has_passed() || terms.until.has_passed()) return wait_end::file_descriptor;
+    if (soon.has_passed() || until.has_passed()) return wait_end::file_descriptor;
     sched_yield();
   }
 }
@@ -80,9 +77,11 @@ bool has_ended(const watched_descriptor& watched) noexcept {
   return is_over.has_value() && is_over.assume_value();
 }
 
-result<wait_end> wait_looking(const wait_terms& terms, looking look) noexcept {
-  const bool sleeps_at_once = terms.mode.spins_for() <= std::chrono::nanoseconds::zero();
-  const wait_limit spins_until(terms.mode.spins_for());
+result<wait_end> wait_looking(wait_mode mode, const completion_queue& queue,
+                              const also_watched& also, const wait_limit& until,
+                              looking look) noexcept {
+  const bool sleeps_at_once = mode.spins_for() <= std::chrono::nanoseconds::zero();
+  const wait_limit spins_until(mode.spins_for());
   wait_limit events_at = wait_limit::forever();
   for (unsigned round = 0;; ++round) {
     std::optional<wait_end> ended;
@@ -90,21 +89,21 @@ result<wait_end> wait_looking(const wait_terms& terms, looking look) noexcept {
     if (!sleeps) {
       if (look() == condition::state::met) return wait_end::completions;
       if (round % rounds_between_checks != 0) continue;
-      VERBSPP_TRY(seen, check(terms));
+      VERBSPP_TRY(seen, check(also, until));
       ended = seen;
-      sleeps = !ended && terms.mode.sleeps() && spins_until.has_passed();
+      sleeps = !ended && mode.sleeps() && spins_until.has_passed();
     }
     if (sleeps) {
-      VERBSPP_TRY(end, sleep(terms, look));
+      VERBSPP_TRY(end, sleep(queue, also, until, look));
       ended = end;
     }
     if (ended) {
       // An asynchronous event is the cause of a failure, so it is returned even if there are
       // completions, which may only be consequences.
       if (*ended == wait_end::completions || *ended == wait_end::async_event) return *ended;
-      if (*ended == wait_end::file_descriptor && terms.descriptor.what == watch_for::hang_up &&
-          has_ended(terms.descriptor))
-        return look_on(terms, look);
+      if (*ended == wait_end::file_descriptor && also.descriptor.what == watch_for::hang_up &&
+          has_ended(also.descriptor))
+        return look_on(until, look);
       // Completions that arrived just before this event still count.
       return look() == condition::state::met ? wait_end::completions : *ended;
     }
@@ -117,7 +116,7 @@ result<wait_end> wait_looking(const wait_terms& terms, looking look) noexcept {
     if (events_at.is_forever()) {
       events_at = time_between_events;
     } else if (events_at.has_passed()) {
-      VERBSPP_TRYV(terms.listener.look());
+      VERBSPP_TRYV(also.listener->look());
       events_at = time_between_events;
     }
     // The thread that will send the awaited response may need this processor.

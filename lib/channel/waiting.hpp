@@ -37,18 +37,6 @@ class looking {
   condition::state (*call_)(const void*) noexcept;
 };
 
-/// The way in which a thread waits, and the events other than the awaited completions that end the
-/// wait.
-struct wait_terms {
-  wait_mode mode;
-  const completion_queue& queue;  ///< must be waitable if the mode sleeps
-  async_listener& listener;       ///< must be listening
-  const wait_limit& until;
-  watched_descriptor descriptor{};
-  watched_descriptor another{};
-  int signal = -1;  ///< an eventfd that ends a sleep, but not the wait; negative for none
-};
-
 /// The time during which completions may still arrive after a watched socket has been hung up. A
 /// peer's last acknowledgements do not travel over that socket, so they may arrive later than its
 /// hang-up.
@@ -62,11 +50,15 @@ inline constexpr std::chrono::milliseconds longest_nap{1};
 
 /// Waits until `look` returns `met`, or another event ends the wait. No event that arrives
 /// between a call of `look` and a sleep is lost. The limit, the descriptors and the listener's
-/// events end the wait in every mode.
+/// events end the wait in every mode; the signal ends a sleep, but not the wait.
+/// \param queue must be waitable if the mode sleeps
+/// \param also has a listener
 /// \returns the event that ended the wait: `completions` if `look` has returned `met`
 /// \errors `invalid_input` if a file descriptor is not open; `driver` if the device no longer
 /// exists; `resource_exhausted` if no file descriptor is left
-[[nodiscard]] result<wait_end> wait_looking(const wait_terms& terms, looking look) noexcept;
+[[nodiscard]] result<wait_end> wait_looking(wait_mode mode, const completion_queue& queue,
+                                            const also_watched& also, const wait_limit& until,
+                                            looking look) noexcept;
 
 /// The time to wait for the asynchronous event that reports a failure, once requests were flushed
 /// or polling has failed.

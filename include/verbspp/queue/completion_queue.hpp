@@ -73,7 +73,7 @@ struct also_watched {
   /// An eventfd that ends the sleep as a completion does; negative for none. It is ignored if there
   /// is no descriptor and no listener.
   int signal = -1;
-  const async_listener* listener = nullptr;  ///< null for none; it must be listening
+  async_listener* listener = nullptr;  ///< null for none; it must be listening
 };
 
 struct completion_queue_state : counted {
