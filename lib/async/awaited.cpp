@@ -96,7 +96,7 @@ void awaited_grant::proceed(continuation& self) noexcept {
 
 bool awaited_grant::post() noexcept {
   const call_limit until =
-      has_limit() && !is_default() ? call_limit::from(&limit()) : call_limit::of_channel();
+      has_limit() && !is_default() ? call_limit(limit()) : call_limit::of_channel();
   granted_.emplace(lease_owner::grant(polled(), request_.assume_value(), false, until, memory_));
   return granted_->has_value() && granted_->assume_value().grant_and_then(*this);
 }
@@ -121,7 +121,7 @@ scope_result<void> awaited_scope::await_resume() noexcept {
   // If this wait's limit was reached, it becomes the scope's limit here, so that `failure` breaks
   // the channel at once.
   const call_limit usual = state_.limit;
-  if (has_expired()) state_.limit = call_limit::from(&limit());
+  if (has_expired()) state_.limit = limit();
   const auto failed = scope_.failure(false);
   state_.limit = usual;
   if (failed) return *failed;

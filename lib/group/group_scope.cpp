@@ -41,7 +41,7 @@ bool group_scope::is_reached(std::uint32_t peer) noexcept {
 }
 
 channel_scope& group_scope::refusing() noexcept {
-  if (!refusing_) refusing_.emplace(detail::channel_core::empty(), &limit_);
+  if (!refusing_) refusing_.emplace(detail::channel_core::empty(), limit_);
   return *refusing_;
 }
 

@@ -168,7 +168,7 @@ void signals::step::post_write(std::uint32_t to, std::size_t from, std::size_t s
   const auto posted = [&]() -> result<void> {
     VERBSPP_TRY(place, theirs->slice(into, size));
     std::optional<channel_scope>& scope = scopes_.get()[to];
-    if (!scope) scope.emplace(peers_[to].core(), &whole_);
+    if (!scope) scope.emplace(peers_[to].core(), whole_);
     if (size <= largest_value && size <= peers_[to].capacities().max_inline_data) {
       std::array<std::byte, largest_value> bytes;
       take_bytes(bytes.data(), of_.data() + from, size);

@@ -45,10 +45,13 @@ TEST_CASE("the limit of a call starts when the call begins to wait") {
 
 TEST_CASE("a call without a limit has the limit of its channel") {
   CHECK_FALSE(has_passed(call_limit::of_channel()));
-  CHECK_FALSE(has_passed(call_limit::from(nullptr)));
+  CHECK_FALSE(has_passed(detail::default_limit));
   CHECK(begun(call_limit::of_channel()).deadline() > wait_limit::time_point::clock::now() + 20s);
+  CHECK(begun(detail::default_limit).deadline() < wait_limit::time_point::clock::now() + 40s);
   const wait_limit own = wait_limit::time_point();
-  CHECK(begun(call_limit::from(&own)).deadline() == own.deadline());
+  CHECK(begun(own).deadline() == own.deadline());
+  const wait_limit copy = detail::default_limit;
+  CHECK(begun(copy).is_forever());
 }
 
 TEST_CASE("the limit of a call has already expired if it is zero or negative") {

@@ -87,7 +87,8 @@ class [[nodiscard]] async_scope : public detail::scope_base,
   using awaited_work = detail::awaited_work<Operation, void>;
 
  public:
-  explicit async_scope(channel& link) noexcept : scope_base(link.core(), nullptr) {}
+  explicit async_scope(channel& link) noexcept
+      : scope_base(link.core(), call_limit::of_channel()) {}
 
   [[nodiscard]] awaited_work<send_operation> async_send(
       const send_operation& operation, const wait_limit& limit = detail::default_limit) noexcept {
@@ -156,7 +157,7 @@ class [[nodiscard]] async_scope : public detail::scope_base,
 class [[nodiscard]] async_stream : public detail::stream_base<async_stream> {
  public:
   explicit async_stream(channel& link, const stream_options& options = {}) noexcept
-      : stream_base(link.core(), nullptr, options) {}
+      : stream_base(link.core(), call_limit::of_channel(), options) {}
 
   /// As `channel::async_room`.
   [[nodiscard]] detail::awaited_room async_room(

@@ -41,17 +41,15 @@ class call_limit {
   template <class Source>
     requires std::convertible_to<const Source&, wait_limit>
   VERBSPP_DATA_PATH call_limit(const Source& limit VERBSPP_LIFETIMEBOUND) noexcept
-      : make_(&of_source<Source>), source_(&limit) {}
+      : make_(&of_source<Source>), source_(&limit) {
+    if constexpr (std::same_as<Source, wait_limit>)
+      if (detail::given(limit) == nullptr) *this = of_channel();
+  }
 
   /// The channel's default limit.
   [[nodiscard]] VERBSPP_DATA_PATH static call_limit of_channel() noexcept {
     return call_limit(std::int64_t{-1});
   }
-  /// Used by the library only: an optional limit; null stands for the channel's default limit.
-  [[nodiscard]] VERBSPP_DATA_PATH static call_limit from(const wait_limit* limit) noexcept {
-    return limit != nullptr ? call_limit(*limit) : of_channel();
-  }
-
   /// Used by the library only: true for the channel's default limit.
   [[nodiscard]] bool is_of_channel() const noexcept { return make_ == nullptr && length_ < 0; }
   /// Used by the library only: true if the limit had already expired before the call. A duration

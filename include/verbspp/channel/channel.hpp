@@ -151,7 +151,7 @@ class channel : public detail::core_owner,
   template <class Function>
   VERBSPP_DATA_PATH auto scope(Function&& function,
                                const wait_limit& limit = detail::default_limit) {
-    channel_scope opened(core(), detail::given(limit));
+    channel_scope opened(core(), limit);
     return detail::run(opened, function, false);
   }
   /// As `scope`, but for functions that take the result of every request themselves: a result that
@@ -159,7 +159,7 @@ class channel : public detail::core_owner,
   template <class Function>
   VERBSPP_DATA_PATH auto manual_scope(Function&& function,
                                       const wait_limit& limit = detail::default_limit) {
-    channel_scope opened(core(), detail::given(limit));
+    channel_scope opened(core(), limit);
     return detail::run(opened, function, true);
   }
   /// As `scope`, but calls `function` with a `channel_stream&`, which posts requests without
@@ -167,7 +167,7 @@ class channel : public detail::core_owner,
   template <class Function>
   VERBSPP_DATA_PATH auto stream(Function&& function, stream_options options = {},
                                 const wait_limit& limit = detail::default_limit) {
-    channel_stream opened(core(), detail::given(limit), options);
+    channel_stream opened(core(), limit, options);
     return detail::run(opened, function, false);
   }
 

@@ -81,8 +81,8 @@ namespace detail {
 /// The common part of scopes and streams, which waits for their requests at the end.
 class scope_base {
  public:
-  VERBSPP_DATA_PATH scope_base(channel_core& core, const wait_limit* limit) noexcept : core_(core) {
-    state_.limit = call_limit::from(limit);
+  VERBSPP_DATA_PATH scope_base(channel_core& core, call_limit limit) noexcept : core_(core) {
+    state_.limit = limit;
     core_.open_scope(state_);
   }
   scope_base(const scope_base&) = delete;
@@ -209,7 +209,7 @@ namespace detail {
 template <class Stream>
 class stream_base : public scope_base, public channel_operations<Stream> {
  public:
-  VERBSPP_DATA_PATH stream_base(channel_core& core, const wait_limit* limit,
+  VERBSPP_DATA_PATH stream_base(channel_core& core, call_limit limit,
                                 const stream_options& options) noexcept
       : scope_base(core, limit),
         most_unsignaled_(

@@ -259,8 +259,9 @@ class group : public group_operations<group> {
   template <class Function>
   [[nodiscard]] result<group_pending> post_each(const peer_list& peers, Function& part_for,
                                                 const wait_limit* limit = nullptr) {
-    const detail::posting_terms terms{.waits_for_room = limit != nullptr,
-                                      .limit = call_limit::from(limit)};
+    const detail::posting_terms terms{
+        .waits_for_room = limit != nullptr,
+        .limit = limit != nullptr ? call_limit(*limit) : call_limit::of_channel()};
     VERBSPP_TRY(made, group_pending::reserve(peers, size_));
     made.set_usual_limit(usual_limit());
     const auto post_part = [&](std::uint32_t place) {

@@ -74,7 +74,7 @@ class group_scope : public group_operations<group_scope> {
       // The group may have been moved or assigned to since the scope began.
       if (peer >= *group_size_) [[unlikely]]
         return refusing();
-      opened.emplace(channels_->get()[peer].core(), &limit_);
+      opened.emplace(channels_->get()[peer].core(), limit_);
     }
     return *opened;
   }
