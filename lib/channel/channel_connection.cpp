@@ -241,8 +241,6 @@ result<int> channel_connection::ready_signal() noexcept {
   return wait_signal_;
 }
 
-bool channel_connection::watched_has_ended() const noexcept { return has_ended(watched_); }
-
 error channel_connection::heard() noexcept {
   // If no failure is found, a port was down, but has recovered in the meantime.
   return failure_told_to(listener_).value_or(

@@ -281,7 +281,7 @@ result<void> channel_core::renew(const wait_limit& limit) noexcept {
   VERBSPP_TRYV(closed);
   // A socket that is hung up would end the next connection as well.
   if (connection_.watched().number == connection_.socket().descriptor() &&
-      connection_.watched_has_ended())
+      has_ended(connection_.watched()))
     tie({});
   return prepare();
 }

@@ -134,7 +134,7 @@ result<wait_end> channel_core::wait_for_news(const wait_limit& limit,
   VERBSPP_TRY(end, connection_.wait(look, limit, {.number = file_descriptor}, signal));
   known_ = completed();
   if (end == wait_end::completions || end == wait_end::limit) return end;
-  if (end == wait_end::file_descriptor && !connection_.watched_has_ended()) return end;
+  if (end == wait_end::file_descriptor && !has_ended(connection_.watched())) return end;
   static_cast<void>(give_up(end, reason_of(end, limit)));
   return wait_end::completions;
 }

@@ -60,17 +60,19 @@ class [[nodiscard]] awaited_work<Operation, void> : awaited {
     if (memory.is_refused()) return awaited_work(core, memory.refusal());
     return begin(core, limit, plain(source, memory.elements()), nullptr, memory.keep());
   }
-  /// For memory that is given as an object: shared memory, or a message to be sent or written.
+  /// For memory that is given as an object: a shared buffer, a message to be sent or written, or
+  /// an lvalue of memory that the awaitable below owns.
   template <class Source>
-    requires GoesWithWork<Source>
   VERBSPP_DATA_PATH static awaited_work of(channel_core& core, const wait_limit* limit,
                                            Operation operation, Source&& memory) noexcept {
     if (!name_all(operation, memory)) [[unlikely]]
       return awaited_work(core, element_for<fills<Operation>>(memory).assume_error());
     if constexpr (SharedMemory<Source>)
       return begin(core, limit, operation, nullptr, memory.keep());
-    else
+    else if constexpr (GoesWithWork<Source>)
       return begin(core, limit, operation, nullptr, std::forward<Source>(memory).give());
+    else
+      return begin(core, limit, operation, nullptr, {});
   }
   /// For borrowed memory, which must stay valid until the end of the scope.
   VERBSPP_DATA_PATH static awaited_work in_scope(channel_core& core, const wait_limit& limit,
@@ -303,14 +305,7 @@ class [[nodiscard]] awaited_work<Operation, Memory> {
  private:
   VERBSPP_DATA_PATH awaited_work(channel_core& core, const wait_limit* limit, const Operation& rest,
                                  Memory&& memory) noexcept
-      : memory_(std::move(memory)), request_(begin(core, limit, rest, memory_)) {}
-  [[nodiscard]] VERBSPP_DATA_PATH static request begin(channel_core& core, const wait_limit* limit,
-                                                       Operation operation,
-                                                       Memory& memory) noexcept {
-    if (!name_all(operation, memory)) [[unlikely]]
-      return request(core, element_for<fills<Operation>>(memory).assume_error());
-    return request::begin(core, limit, operation, nullptr, {});
-  }
+      : memory_(std::move(memory)), request_(request::of(core, limit, rest, memory_)) {}
   /// Hands the memory over to the request in flight, because the coroutine is being destroyed. If
   /// the record that this needs cannot be allocated, waits until the request has finished.
   [[gnu::cold]] void leave() noexcept {

@@ -163,7 +163,6 @@ class channel_connection {
   /// Sets the descriptor whose events end waits and break the connection.
   void watch(const watched_descriptor& watched) noexcept;
   [[nodiscard]] const watched_descriptor& watched() const noexcept { return watched_; }
-  [[nodiscard]] bool watched_has_ended() const noexcept;
   /// The socket over which the peer is notified when this end closes the connection; may be empty.
   [[nodiscard]] tied_socket& socket() noexcept { return socket_; }
   /// Returns the failure that the device has reported with an asynchronous event.
