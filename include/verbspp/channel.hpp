@@ -13,7 +13,6 @@
 #include <verbspp/channel/channel_failure.hpp>
 #include <verbspp/channel/channel_hub.hpp>
 #include <verbspp/channel/channel_id.hpp>
-#include <verbspp/channel/channel_operations.hpp>
 #include <verbspp/channel/continuation.hpp>
 #include <verbspp/channel/hub_clients.hpp>
 #include <verbspp/channel/inbox.hpp>

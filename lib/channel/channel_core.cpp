@@ -78,23 +78,22 @@ result<void> channel_core::allocate() noexcept {
 /// shared receive queue.
 result<void> channel_core::enter_hub() noexcept {
   if (member_) return success();
-  constexpr const char* building = "build a channel of a hub";
   const channel_settings& asked = connection_.settings();
   hub_state& hub = *asked.hub.get();
   if (hub.domain() != connection_.domain())
-    return error(error_kind::invalid_input, building,
+    return error(error_kind::invalid_input, building_in_hub,
                  "the hub and the channel belong to different protection domains: create both in "
                  "the same one");
   if (asked.waiting.sleeps() && !hub.waiting().sleeps())
-    return error(error_kind::invalid_input, building,
+    return error(error_kind::invalid_input, building_in_hub,
                  "the hub spins, so none of its channels can sleep: choose a wait mode that sleeps "
                  "for the hub, too (hub_options::waiting or service_options::waiting)");
   if (asked.queue_pair.receives)
-    return error(error_kind::invalid_input, building,
+    return error(error_kind::invalid_input, building_in_hub,
                  "a channel of a hub cannot have a shared receive queue of the program: to "
                  "share receives, create the hub with a message_pool");
   owned<hub_member> made(new (std::nothrow) hub_member);
-  if (!made) return error::from_errno(ENOMEM, building);
+  if (!made) return error::from_errno(ENOMEM, building_in_hub);
   VERBSPP_TRYV(hub.join(*made.get()));
   made->hub = asked.hub;
   made->core = this;

@@ -9,7 +9,6 @@
 #include <verbspp/channel/blocking_operations.hpp>
 #include <verbspp/channel/call_limit.hpp>
 #include <verbspp/channel/channel_failure.hpp>
-#include <verbspp/channel/channel_operations.hpp>
 #include <verbspp/channel/detail/channel_core.hpp>
 #include <verbspp/channel/lease.hpp>
 #include <verbspp/channel/pending.hpp>
