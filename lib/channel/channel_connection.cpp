@@ -250,7 +250,7 @@ error channel_connection::heard() noexcept {
 }
 
 void channel_connection::watch(const watched_descriptor& watched) noexcept {
-  if (std::exchange(loop_has_watched_, false)) loop_->remove_own(watched_.number);
+  if (std::exchange(loop_has_watched_, false)) loop_->remove(watched_.number);
   watched_ends_at_ = (std::chrono::steady_clock::time_point::max)();
   watched_ = watched;
 }

@@ -24,7 +24,7 @@ namespace verbspp::detail {
 /// The events for which the program's event loop waits on behalf of the owner of this object, which
 /// is a channel or a hub. They are the completions of a queue, the asynchronous events of its
 /// device, the events of one descriptor that the owner adds, and calls of `wake`.
-class [[gnu::visibility("hidden")]] loop_events {
+class [[gnu::visibility("hidden")]] loop_events : public event_set {
  public:
   /// Creates the descriptor, and adds those of the queue and the device to it, unless that was done
   /// before. Does not add the descriptor of a device whose events can't be read without blocking.
@@ -32,15 +32,15 @@ class [[gnu::visibility("hidden")]] loop_events {
   /// \errors `resource_exhausted`
   [[nodiscard]] result<void> open(const completion_queue& queue,
                                   async_listener& listener) noexcept {
-    if (!set_.is_open()) VERBSPP_TRYV(set_.open(waiting_on_channel));
+    if (!is_open()) VERBSPP_TRYV(event_set::open(waiting_on_channel));
     completion_queue_state& state = *completion_queue_access::state_of(queue);
     if (!has_device_) {
       const int device = async_events::of(state.owner).device_descriptor();
-      if (device >= 0) VERBSPP_TRYV(add(device, EPOLLIN, of_device));
-      listener.wake_by(set_.signal());
+      if (device >= 0) VERBSPP_TRYV(add_tagged(device, EPOLLIN, of_device));
+      listener.wake_by(signal());
       has_device_ = true;
     }
-    if (!has_queue_) VERBSPP_TRYV(add(state.channel->native->fd, EPOLLIN, of_queue));
+    if (!has_queue_) VERBSPP_TRYV(add_tagged(state.channel->native->fd, EPOLLIN, of_queue));
     has_queue_ = true;
     return success();
   }
@@ -48,17 +48,10 @@ class [[gnu::visibility("hidden")]] loop_events {
   /// descriptor.
   void forget_queue() noexcept { has_queue_ = false; }
 
-  /// The descriptor for the event loop; -1 if it was not created.
-  [[nodiscard]] int descriptor() const noexcept { return set_.descriptor(); }
-  [[nodiscard]] bool is_open() const noexcept { return set_.is_open(); }
-  [[nodiscard]] int signal() const noexcept { return set_.signal(); }
-  void wake() const noexcept { set_.wake(); }
-
   /// Adds the owner's descriptor. `take` returns true when that descriptor is ready.
   [[nodiscard]] result<void> add_own(int descriptor, std::uint32_t events) noexcept {
-    return add(descriptor, events, of_owner);
+    return add_tagged(descriptor, events, of_owner);
   }
-  void remove_own(int descriptor) noexcept { set_.remove(descriptor); }
 
   /// Reads the events that have made the descriptor readable, except those of the owner's
   /// descriptor.
@@ -68,7 +61,7 @@ class [[gnu::visibility("hidden")]] loop_events {
     completion_queue_state& state = *completion_queue_access::state_of(queue);
     bool owner_is_ready = false;
     result<void> taken = success();
-    set_.take([&](std::uint64_t tag, std::uint32_t events) {
+    event_set::take([&](std::uint64_t tag, std::uint32_t events) {
       if (tag == of_owner)
         owner_is_ready = true;
       else if ((events & EPOLLIN) == 0)
@@ -85,13 +78,13 @@ class [[gnu::visibility("hidden")]] loop_events {
  private:
   static constexpr std::uint64_t of_queue = 1, of_device = 2, of_owner = 3;
 
-  [[nodiscard]] result<void> add(int descriptor, std::uint32_t events, std::uint64_t tag) noexcept {
-    const int errnum = set_.add(descriptor, events, tag);
+  [[nodiscard]] result<void> add_tagged(int descriptor, std::uint32_t events,
+                                        std::uint64_t tag) noexcept {
+    const int errnum = add(descriptor, events, tag);
     if (errnum == 0 || errnum == EEXIST) return success();
     return error::from_errno(errnum, waiting_on_channel);
   }
 
-  event_set set_{};
   bool has_device_ = false;
   bool has_queue_ = false;
 };
