@@ -276,9 +276,7 @@ transport_result<completed_work> channel_core::take_with_care(request one,
   }
   const bool was_orphan = is_orphan_;
   const int errnum_if_lost = has_lost_memory(failure) ? connection_.destroy_errnum() : 0;
-  const std::optional<error> root = was_given_up && connection_.failure()
-                                        ? std::optional(connection_.failure()->root())
-                                        : std::nullopt;
+  const std::optional<error> root = was_given_up ? root_of_failure() : std::nullopt;
   drop_handle();
   if (errnum_if_lost != 0)
     return error::from_errno(errnum_if_lost, "ibv_destroy_qp").as(error_kind::driver, lost_memory);
