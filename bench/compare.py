@@ -92,7 +92,7 @@ LIMITS = {
     "usual_receive": Limit("more", 60, {"g++": 100, "clang": 106}),
     "usual_one_busy": Limit("more", 60, {"g++": 180, "clang": 187}),
     "usual_all_busy": Limit("more", 60, {"g++": 98, "clang": 113}),
-    "usual_awaited": Limit("more", 110, {"g++": 238, "clang": 263}),
+    "usual_awaited": Limit("more", 110, {"g++": 237, "clang": 262}),
     "usual_call": Limit("all", 600, {"clang": 630}),
     "usual_answer": Limit("all", 600),
 }
