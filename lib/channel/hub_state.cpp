@@ -54,7 +54,11 @@ result<hub_reference> hub_state::create(const protection_domain& domain, const m
   hub_reference made(new (std::nothrow) hub_state(domain, std::move(queue), options));
   if (!made) return error::from_errno(ENOMEM, creating_hub);
   VERBSPP_TRYV(made->start(pool, options));
-  made->listen();
+  // The hub listens for the events that concern all channels; each channel adds its port.
+  const auto& receives = made->receives();
+  made->listener_.listen(domain.context(),
+                         {.completion_queue = made->queue_.native_handle(),
+                          .shared_receive_queue = receives ? receives->native_handle() : nullptr});
   return made;
 }
 
@@ -79,13 +83,6 @@ result<void> hub_state::start(const message_pool* pool, const hub_options& optio
         "hub_options::completions, or lower hub_options::receives");
   const brief_guard guard(lock_);
   return receives_.open(domain_, *pool, options.receives, options.refill);
-}
-
-/// Listens for the events that concern all channels; each channel adds its port.
-void hub_state::listen() noexcept {
-  listener_.listen(domain_.context(),
-                   {.completion_queue = queue_.native_handle(),
-                    .shared_receive_queue = receives() ? receives()->native_handle() : nullptr});
 }
 
 result<void> hub_state::join(hub_member& member) noexcept {

@@ -136,7 +136,6 @@ class [[gnu::visibility("hidden")]] hub_state {
   hub_state(protection_domain domain, completion_queue queue, const hub_options& options) noexcept;
   ~hub_state();
   [[nodiscard]] result<void> start(const message_pool* pool, const hub_options& options) noexcept;
-  void listen() noexcept;
 
   struct found {
     std::uint32_t count = 0;

@@ -141,18 +141,14 @@ result<void> inbox::fill(detail::inbox_state& mine) noexcept {
   return success();
 }
 
-/// Posts receives if that is due. If it fails, `next` tries again, and returns the error once there
-/// are neither receives nor messages.
-VERBSPP_DATA_PATH void inbox::refill(detail::inbox_state& mine) noexcept {
-  if (mine.is_due()) [[unlikely]]
-    static_cast<void>(fill(mine));
-}
-
 VERBSPP_DATA_PATH result<message> inbox::message_in(detail::inbox_state& mine,
                                                     std::uint32_t place) noexcept {
   detail::pool_places& places = *mine.pool.places();
   result<message> made(std::in_place, &places, place, places.record(place).work.bytes_filled(0));
-  refill(mine);
+  // If this fails, `next` tries again, and returns the error once there are neither receives nor
+  // messages.
+  if (mine.is_due()) [[unlikely]]
+    static_cast<void>(fill(mine));
   return made;
 }
 

@@ -133,7 +133,6 @@ class inbox {
                                                   std::uint32_t place) noexcept;
   /// Posts receives in batches while there is room for a batch, and the pool has free places.
   [[nodiscard]] static result<void> fill(detail::inbox_state& mine) noexcept;
-  static void refill(detail::inbox_state& mine) noexcept;
   /// Posts receives. \returns the error if this fails while the inbox has neither receives nor
   /// messages
   [[nodiscard]] static std::optional<result<message>> refusal(detail::inbox_state& mine) noexcept;

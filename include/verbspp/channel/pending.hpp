@@ -100,11 +100,10 @@ class pending_request {
   }
 
  protected:
-  [[nodiscard]] VERBSPP_DATA_PATH bool is_done() const noexcept { return core_->is_done(request_); }
   /// Polls for completions, unless the request is done.
   [[nodiscard]] VERBSPP_DATA_PATH bool look() noexcept {
-    if (!is_done()) core_->collect();
-    return is_done();
+    if (!core_->is_done(request_)) core_->collect();
+    return core_->is_done(request_);
   }
   /// Takes the result if it is available, or waits for it.
   template <class Memory = no_memory>
