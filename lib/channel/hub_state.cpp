@@ -7,7 +7,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <new>
+#include <thread>
 #include <utility>
 
 namespace verbspp::detail {
@@ -215,6 +217,8 @@ void hub_turn::close_table(const hub_reference& hub) noexcept {
   const brief_guard guard(hub->lock_);
   hub->is_table_closed_ = true;
 }
+
+void hub_turn::pause() noexcept { std::this_thread::sleep_for(std::chrono::microseconds(50)); }
 
 hub_turn hub_turn::of(const hub_reference& hub, std::uint32_t index) noexcept {
   const brief_guard guard(hub->lock_);

@@ -235,7 +235,8 @@ class [[gnu::visibility("hidden")]] hub_state {
   hub_rows rows_;
   shared_receives receives_{};
   handed_calls calls_{};
-  std::unique_ptr<void, void (*)(void*)> table_{nullptr, nullptr};  ///< of clients, if any
+  std::unique_ptr<void, void (*)(void*)> table_{nullptr,
+                                                nullptr};  ///< the table of clients, if any
   bool is_table_closed_ = false;
 
   loop_events loop_{};               ///< for event loops of the program

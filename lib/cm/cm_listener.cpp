@@ -22,7 +22,6 @@ result<detail::cm_identifier> detail::listen_at(const cm_address& address,
   VERBSPP_TRY(id, cm_identifier::create(service));
   if (options.reuse_address) VERBSPP_TRYV(id.set_reuse_address());
   if (options.only_ipv6) VERBSPP_TRYV(id.set_only_ipv6());
-  if (options.type_of_service) VERBSPP_TRYV(id.set_type_of_service(*options.type_of_service));
   VERBSPP_TRYV(id.bind(address));
   VERBSPP_TRYV(id.listen(options.backlog));
   return id;

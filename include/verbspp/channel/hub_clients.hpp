@@ -13,12 +13,10 @@
 
 #include <cassert>
 #include <cerrno>
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <new>
 #include <optional>
-#include <thread>
 #include <type_traits>
 #include <utility>
 
@@ -239,7 +237,7 @@ class hub_clients {
         return limit.failure(
             what,
             "another turn of the client has not ended: end that turn first, or allow more time");
-      std::this_thread::sleep_for(std::chrono::microseconds(50));
+      detail::hub_turn::pause();
     }
   }
   /// Calls `function` with the turn of each client in the table, one after the other.

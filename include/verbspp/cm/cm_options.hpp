@@ -52,10 +52,6 @@ struct cm_listener_options {
   /// of this host, and not at the IPv4 addresses. Without this option, the kernel's setting
   /// net.ipv6.bindv6only decides; by default, it admits both.
   bool only_ipv6 = false;
-  /// The type of service of the listener, as in the IPv4 header: the DSCP is in the upper six bits.
-  /// On InfiniBand and RoCE, kernels do not pass it on to accepted connections: these have the type
-  /// of service that the peer has requested (`cm_route_options::type_of_service`).
-  std::optional<std::uint8_t> type_of_service{};
 };
 
 /// The options for resolving a route.

@@ -43,6 +43,8 @@ struct hub_turn {
   /// Takes the turn of the client with this index. If that turn has already been taken, the
   /// result contains only the channel's id. If there is no such client, the result is empty.
   [[nodiscard]] static hub_turn of(const hub_reference& hub, std::uint32_t index) noexcept;
+  /// Sleeps for a moment, during which another thread may end a turn.
+  static void pause() noexcept;
   /// Returns the next message that arrived before the turn; empty if there is none.
   [[nodiscard]] message next_message() noexcept;
   /// \returns false if the table is closed: the caller then has to destroy the channel, and call
