@@ -26,7 +26,7 @@ struct alignas(64) hub_row {
   bool is_ready = false;  ///< true if it is in the list of ready rows
   // The flags in `keeps`, which are reasons not to report the channel's arrivals.
   static constexpr std::uint8_t held = 1;       ///< until `release` or `admit`
-  static constexpr std::uint8_t in_turn = 2;    ///< until `end_turn`
+  static constexpr std::uint8_t in_turn = 2;    ///< until `hub_turn::end`
   static constexpr std::uint8_t for_inbox = 4;  ///< keeps messages only, not news
   std::uint8_t keeps = 0;
 

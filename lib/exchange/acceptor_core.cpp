@@ -140,7 +140,7 @@ void acceptor_core::free_place(std::uint32_t place) noexcept {
 }
 
 void acceptor_core::stop() noexcept {
-  end_events(listener_.descriptor());
+  if (listener_.is_open()) end_events(listener_.descriptor());
   listener_.close();
   // If the program's function stops the acceptor that is calling it, `advance` completes the stop.
   if (is_preparing_) return;

@@ -220,7 +220,7 @@ class [[gnu::visibility("hidden")]] tcp_rank {
     if (!send(tcp_frame_type::who, 0, {}, {}, soon).has_value()) return unknown;
     for (;;) {
       const auto answer = receive(soon);
-      if (!answer.has_value()) return unknown;
+      if (!answer.has_value() || soon.has_passed()) return unknown;
       const tcp_frame& told = answer.assume_value();
       if (told.type == tcp_frame_type::released && told.number >= fences_) return success();
       const auto count = static_cast<std::uint32_t>(number_at(told.value, 0, 4));

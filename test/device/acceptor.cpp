@@ -292,14 +292,19 @@ TEST_CASE("a refused client causes no more events even if a child process holds 
     for (;;) ::pause();
   }
   REQUIRE(child > 0);
+  const struct killed_at_end {
+    pid_t process;
+    ~killed_at_end() {
+      ::kill(process, SIGKILL);
+      ::waitpid(process, nullptr, 0);
+    }
+  } holder{child};
   REQUIRE(::send(stranger.descriptor(), "GET / HTTP/1.1", 14, MSG_NOSIGNAL) == 14);
   serve_until(clients, [&] { return clients.failed() == 1; }, "the refusal");
   stranger.close();
   must(clients.advance());
   pollfd events{.fd = clients.file_descriptor(), .events = POLLIN, .revents = 0};
   CHECK(::poll(&events, 1, 0) == 0);
-  ::kill(child, SIGKILL);
-  REQUIRE(::waitpid(child, nullptr, 0) == child);
 }
 
 TEST_CASE("taking a client makes the acceptor accept the next one if all places were in use") {

@@ -109,8 +109,6 @@ TEST_CASE("ranks meet by a list of hosts if all have the same list", "[not-in-vm
   CHECK(right.rank() == 1);
 }
 
-#ifdef VERBSPP_TEST_HAS_JSON
-
 TEST_CASE("a list of hosts that was moved from has no ranks, and is refused", "[not-in-vm]") {
   const std::array hosts{host_entry{.name = "localhost", .ranks = 2}};
   auto list = must(host_list::from(hosts, 4711));
@@ -121,6 +119,8 @@ TEST_CASE("a list of hosts that was moved from has no ranks, and is refused", "[
   CHECK(failure_of(list.first(1)) == error_kind::invalid_input);
   CHECK(failure_of(hosts_bootstrap::join(list, 0, patience)) == error_kind::invalid_input);
 }
+
+#ifdef VERBSPP_TEST_HAS_JSON
 
 TEST_CASE("a list of hosts is read from JSON with comments", "[not-in-vm]") {
   const host_list hosts = must(host_list::parse(R"(

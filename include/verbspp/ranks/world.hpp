@@ -241,11 +241,11 @@ class world {
   /// when the limit was reached. A rank that is lost before the limit has the error that broke the
   /// connection to it, or an error of the kind that other ranks have reported; ranks that aborted
   /// the step because of that rank then have no error. `mismatch` for a rank that is at a different
-  /// step; `not_connected` if the program has replaced the world's channel to the rank by a
-  /// different channel. Errors without a rank: `resource_exhausted`, in which case this rank does
-  /// not take part; `invalid_input` if the list contains a rank twice, contains a rank beyond the
-  /// size, or lacks this rank; `busy` if another step of this rank is in progress, in which case
-  /// nothing happens.
+  /// step; `not_connected` if the program has removed the world's channel to the rank, or replaced
+  /// it by a different channel. Errors without a rank: `resource_exhausted`, in which case this
+  /// rank does not take part; `invalid_input` if the list contains a rank twice, contains a rank
+  /// beyond the size, or lacks this rank; `busy` if another step of this rank is in progress, in
+  /// which case nothing happens.
   group_results barrier(const wait_limit& limit,
                         barrier_kind kind = barrier_kind::by_size) noexcept;
   group_results barrier(const peer_list& ranks, const wait_limit& limit,
