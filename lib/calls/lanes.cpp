@@ -127,36 +127,35 @@ bool serving_lane::resume_next() noexcept {
 
 bool serving_lane::is_busy() noexcept {
   const brief_guard guard(lock_);
-  return accesses_ != 0 || is_blocking_ || !core().is_idle();
+  return accesses_ != 0 || (!is_blocking_ && !core().is_idle());
 }
 
 void serving_lane::end(const error& why) noexcept {
-  {
-    const brief_guard guard(lock_);
-    if (!is_blocking_) {
-      if (link_.is_connected()) {
-        core().break_off(why);
-        has_ended_ = true;
-      }
-      core().poll();
-    }
+  const brief_guard guard(lock_);
+  if (is_blocking_) return;
+  if (link_.is_connected()) {
+    core().break_off(why);
+    has_ended_ = true;
+  } else {
+    core().collect_broken();
   }
-  while (resume_next()) continue;
+  // One poll calls at most 1024 continuations, and each access has at most one.
+  for (std::uint32_t polls = accesses_ / 1024 + 1; polls > 0; --polls) core().poll();
 }
 
 bool serving_lane::ask_to_be_woken() noexcept {
   const brief_guard guard(lock_);
   if (is_blocking_) return true;
-  const result<bool> has_news = core().ask_to_be_woken();
-  // Another thread may have collected the completions of an access whose coroutine it does not
-  // resume.
+  const result<bool> asked = core().ask_to_be_woken();
+  // The poll processes all that has happened so far. What is left are coroutines to resume, and
+  // results of accesses that no coroutine awaits yet, which need no further poll.
   core().poll();
-  return has_news.has_value() && !has_news.assume_value() && finished_.next == &finished_;
+  return asked.has_value() && finished_.next == &finished_;
 }
 
 int serving_lane::descriptor() noexcept {
   const brief_guard guard(lock_);
-  return link_.file_descriptor();
+  return is_blocking_ ? -1 : link_.file_descriptor();
 }
 
 wait_limit::time_point serving_lane::deadline() noexcept {

@@ -170,19 +170,17 @@ bool calling_client::poll_lanes() noexcept {
     each->poll();
     while (each->resume_next()) has_resumed = true;
   }
-  reference<serving_lane> finished;
-  const brief_guard guard(lock_);
-  for (reference<serving_lane>* each = &polled_; *each;) {
-    serving_lane& lane = *each->get();
-    if (lane.is_busy()) {
-      each = &lane.next_;
-      continue;
-    }
-    lane.is_listed_ = false;
-    std::swap(*each, lane.next_);
-    std::swap(lane.next_, finished);
+  for (;;) {
+    // The last reference to a lane is dropped without the lock, since this destroys a queue pair.
+    reference<serving_lane> idle;
+    const brief_guard guard(lock_);
+    reference<serving_lane>* each = &polled_;
+    while (*each && each->get()->is_busy()) each = &each->get()->next_;
+    if (!*each) return has_resumed;
+    idle = std::move(*each);
+    *each = std::move(idle->next_);
+    idle->is_listed_ = false;
   }
-  return has_resumed;
 }
 
 bool calling_client::watch_lanes(channel_core& link) noexcept {
@@ -212,6 +210,9 @@ void calling_client::poll_later(const reference<serving_lane>& lane) noexcept {
     }
     if (is_in_turn_ && !has_left) return;
   }
+  // No coroutine is resumed here, since this may be called while one begins or drops an access.
+  // `leave` resumes those that it has to: an access that began later has ended before it is
+  // awaited.
   if (has_left) return lane->end(client_has_left());
   hub_.wake(id_);
 }
@@ -227,6 +228,7 @@ void calling_client::leave() noexcept {
   }
   while (polled) {
     polled->end(client_has_left());
+    while (polled->resume_next()) continue;
     polled = std::exchange(polled->next_, {});
   }
 }
@@ -401,14 +403,16 @@ result<channel_id> service_core::add(channel&& link) noexcept {
 }
 
 result<void> service_core::serve(const wait_limit& until) {
-  for (;;) {
+  for (unsigned turns = 1;; ++turns) {
     auto next = clients_.wait(until);
     if (next.has_value()) [[likely]] {
-      if (!serve(std::move(next).assume_value())) [[likely]]
-        continue;
-      if (until.has_passed()) return success();
+      const bool is_due_again = serve(std::move(next).assume_value());
+      // If clients have arrivals all of the time, no wait checks the limit.
+      if ((is_due_again || turns % 32 == 0) && until.has_passed()) [[unlikely]]
+        return success();
       // The thread that will complete the access may need this processor.
-      sched_yield();
+      if (is_due_again) [[unlikely]]
+        sched_yield();
       continue;
     }
     const error& ended = next.assume_error();

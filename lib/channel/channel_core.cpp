@@ -220,7 +220,6 @@ void channel_core::collect_tail() noexcept {
   if (!is_idle()) destroy_queue_pair();
 }
 
-/// Collects the remaining requests of a broken channel.
 void channel_core::collect_broken() noexcept {
   if (connection_.failure()) collect_tail();
 }

@@ -94,6 +94,10 @@ class [[gnu::visibility("hidden")]] hub_state {
   [[nodiscard]] bool report_events_of(const hub_member& member, int descriptor) noexcept;
   /// Processes the events that wake waiting threads.
   void take_events() noexcept;
+  /// As `take_events`; a no-op if no descriptor was ever watched.
+  void take_watched_events() noexcept {
+    if (__atomic_load_n(&is_watching_, __ATOMIC_RELAXED)) take_events();
+  }
 
   /// Makes the hub report the channel at this time, unless the channel has an earlier alarm. If no
   /// timer can be created, the channel is not reported.
@@ -142,6 +146,8 @@ class [[gnu::visibility("hidden")]] hub_state {
     bool is_short = false;  ///< the pool has too few free places for the receives
     /// True if there are arrivals for other threads, or calls that were handed over.
     bool has_more = false;
+    bool is_event_due =
+        false;  ///< `take_events` has to be called, since no wait has done so for long
   };
   /// The error if looking for arrivals has failed; otherwise empty.
   using cause = std::optional<error>;
@@ -247,6 +253,7 @@ class [[gnu::visibility("hidden")]] hub_state {
   /// descriptor, and the expiry of the timer. The tags are ids of channels, and `of_timer`.
   event_set events_{};
   bool is_watching_ = false;  ///< true once `events_` had a descriptor; accessed atomically
+  std::uint32_t turns_ = 0;   ///< turns that were found without a wait
   int timer_ = -1;            ///< expires at the earliest alarm of any channel; in `events_`
   std::int64_t next_alarm_ = hub_member::no_alarm;
   std::uint32_t waiting_threads_ = 0;  ///< accessed atomically

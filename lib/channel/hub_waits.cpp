@@ -117,6 +117,8 @@ result<hub_turn> hub_turn::wait(const hub_reference& hub, call_limit limit) noex
     seen = later;
   }
   if (seen.has_more) hub->do_more();
+  if (seen.is_event_due) [[unlikely]]
+    hub->take_watched_events();
   return taken;
 }
 

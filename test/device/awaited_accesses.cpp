@@ -77,6 +77,21 @@ started write_from(received_call<keep>& call, shared_memory from, std::uint64_t 
   done.set(co_await call.async_write(from, offset, limit));
 }
 
+/// Begins two accesses before it awaits them.
+started read_twice(received_call<keep>& call, shared_memory into, access_result& done) {
+  auto first = call.async_read(into);
+  auto second = call.async_read(into);
+  static_cast<void>(co_await first);
+  done.set(co_await second);
+}
+/// Destroys another coroutine when its own access has ended.
+started read_and_destroy(received_call<keep>& call, shared_memory into, started& other,
+                         access_result& done) {
+  const result<void> read = co_await call.async_read(into);
+  other.coroutine.destroy();
+  done.set(read);
+}
+
 /// Reads all, and answers.
 started answer_after_read(received_call<keep> call, shared_memory into, access_result& done) {
   const result<void> read = co_await call.async_read(into);
@@ -388,7 +403,8 @@ TEST_CASE("awaited accesses fail when the client leaves, or the service is destr
   stalled.call();
   received_call<keep> call = serving.take_kept();
   const shared_memory memory = shared(bed.domain, stalled_client::size);
-  std::array<access_result, 6> done;
+  // One poll of a channel calls at most 1024 continuations.
+  std::vector<access_result> done(GENERATE(6U, 1500U));
   for (access_result& each : done) read_into(call, memory, 0, wait_limit::forever(), each);
   SECTION("the client is removed") { stalled.violate_protocol(); }
   SECTION("the client's socket is closed") { stalled.close_socket(); }
@@ -413,11 +429,31 @@ TEST_CASE("awaited accesses fail when the client leaves, or the service is destr
   static_cast<void>(call.answer(1));
 }
 
+TEST_CASE("when the client leaves, a coroutine may destroy others of the client") {
+  const testbed bed;
+  awaiting_service serving(bed);
+  stalled_client stalled(bed, serving);
+  stalled.call();
+  received_call<keep> call = serving.take_kept();
+  const shared_memory memory = shared(bed.domain, stalled_client::size);
+  access_result destroyed, done;
+  started other{};
+  read_and_destroy(call, memory, other, done);
+  other = read_twice(call, memory, destroyed);
+  stalled.violate_protocol();
+  done.wait();
+  CHECK(done.kind == error_kind::not_connected);
+  CHECK(!destroyed.is_done);
+  static_cast<void>(call.answer(1));
+}
+
 TEST_CASE("an awaited access fails if the caller has ended its call") {
   const testbed bed;
   awaiting_service serving(bed);
   caller calls = serving.call();
   std::vector<std::byte> memory(1000);
+  // Connects the lane, so that the short limit is that of the access alone.
+  REQUIRE(must(calls.call<fill>(7, memory, patience)) == memory.size());
   CHECK(failure_of(calls.call<keep>(1, memory, short_limit)) == error_kind::timed_out);
   received_call<keep> call = serving.take_kept();
   access_result done;

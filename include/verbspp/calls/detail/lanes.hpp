@@ -178,11 +178,12 @@ class serving_lane : public counted {
   bool resume_next() noexcept;
   /// True if the lane has to be polled.
   [[nodiscard]] bool is_busy() noexcept;
-  /// Ends all awaited accesses with an error, and resumes their coroutines.
+  /// Ends all awaited accesses with an error. `resume_next` then resumes their coroutines.
   void end(const error& why) noexcept;
   /// Makes the lane's descriptor readable at the next event that requires `poll`.
   /// \returns false if the lane has to be polled at once
   [[nodiscard]] bool ask_to_be_woken() noexcept;
+  /// The descriptor for `ask_to_be_woken`; -1 if there is none, or an access blocks a thread.
   [[nodiscard]] int descriptor() noexcept;
   /// The time at which `poll` has to be called for a limit.
   [[nodiscard]] wait_limit::time_point deadline() noexcept;

@@ -472,6 +472,9 @@ class channel_core {
   /// Breaks the connection: moves the queue pair to ERR and collects all outstanding requests. If
   /// the device does not complete them in time, destroys the queue pair.
   void break_off(const error& root) noexcept;
+  /// Collects all outstanding requests of a broken connection, as `break_off` does; a no-op if it
+  /// is not broken.
+  void collect_broken() noexcept;
   /// Breaks the connection and destroys the queue pair, so that the peer can no longer access
   /// memory.
   void end_connection(const error& root) noexcept;
@@ -629,7 +632,6 @@ class channel_core {
   void fail(const error& root, bool is_certain) noexcept;
   void collect_until(const wait_limit& limit) noexcept;
   void collect_tail() noexcept;
-  void collect_broken() noexcept;
   void destroy_queue_pair() noexcept;
   [[nodiscard]] result<void> enter_hub() noexcept;
   void leave_hub() noexcept;
