@@ -65,7 +65,7 @@ awaitable<transport_result<void>> ask_often(asio_channel& link, inbox& answers,
     if (i == count && answered.has_value())
       co_return error(error_kind::mismatch, "ask", "the server has answered too often");
   }
-  // The limit of a wait does not break the connection.
+  // The timer has only cancelled the wait for a message, so the channel is still connected.
   if (!link.link().is_connected()) co_return link.link().failure()->root();
   std::cout << count << " answers, and one timeout\n";
   co_return success();

@@ -150,9 +150,10 @@ result<void> caller_core::compare(std::span<const method_description* const> met
     const std::byte* const of_service = body_of(std::as_const(answer)).data();
     const auto largest = get_from_frame<std::uint32_t>(of_service);
     if (largest < largest_comparison)
-      return error(error_kind::mismatch, starting,
-                   "the service accepts only requests that are too small for a list of methods: it "
-                   "does not follow the protocol");
+      return error(
+          error_kind::mismatch, starting,
+          "the service accepts only requests of less than 128 bytes, which the protocol does not "
+          "not permit: check that it is a verbspp service of the same version");
     largest_request_ = std::min(message_size_, largest);
     sent_size_ =
         std::min(sent_size_, get_from_frame<std::uint32_t>(of_service + sizeof(std::uint32_t)));
@@ -200,8 +201,8 @@ bool caller_core::may_begin() noexcept {
 
 error caller_core::has_no_credit(const char* method) noexcept {
   return {error_kind::would_block, method,
-          "as many calls are in flight as both ends allow, awaited calls come first, or kept "
-          "answers use up the memory: take and drop answers, or try again later"};
+          "as many calls are in flight as both ends allow, calls by async_call wait ahead of this "
+          "one, or kept answers use up the memory: take and drop answers, or try again later"};
 }
 
 std::span<std::byte> caller_core::begin_at_once() noexcept {

@@ -147,8 +147,8 @@ bool serving_lane::ask_to_be_woken() noexcept {
   const brief_guard guard(lock_);
   if (is_blocking_) return true;
   const result<bool> asked = core().ask_to_be_woken();
-  // The poll processes all that has happened so far. What is left are coroutines to resume, and
-  // results of accesses that no coroutine awaits yet, which need no further poll.
+  // The poll processes all that has happened so far. After it, only coroutines that have to be
+  // resumed need another turn; results that no coroutine awaits yet do not.
   core().poll();
   return asked.has_value() && finished_.next == &finished_;
 }

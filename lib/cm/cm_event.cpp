@@ -107,7 +107,7 @@ const char* to_string(cm_rejection_reason reason) noexcept {
       return "the peer rejected a vendor-specific option";
   }
   return "the peer rejected the connection, for a reason that the InfiniBand specification "
-         "defines: see the reason's number";
+         "defines: the field reason of cm_rejection has its number";
 }
 
 }  // namespace verbspp

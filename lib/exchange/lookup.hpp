@@ -45,8 +45,8 @@ struct host_addresses {
                                                          std::uint16_t port) noexcept;
 struct lookup;
 
-/// A name lookup that the system performs on a separate thread. The destructor does not wait for
-/// the thread, which exits when the lookup ends. A move-only owner.
+/// A name lookup by `getaddrinfo`, on a thread of its own. The destructor does not wait for that
+/// thread, which exits when the lookup ends. A move-only owner.
 class pending_lookup {
  public:
   pending_lookup() noexcept = default;

@@ -279,7 +279,8 @@ result<void> memory_registration::change(const registration_change& changes) noe
 }
 
 error region_is_gone(const char* operation) noexcept {
-  return {error_kind::invalid_input, operation, "this region was moved from, or deregistered"};
+  return {error_kind::invalid_input, operation,
+          "this region or buffer was moved from, or deregistered"};
 }
 
 error no_such_part(const registered_range& range, const char* operation, std::size_t offset,

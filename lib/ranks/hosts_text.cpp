@@ -137,9 +137,10 @@ class hosts_reader {
   }
   bool end_object() {
     if (where_ == place::in_host) {
-      where_ = place::in_hosts;
       key_.clear();
-      return seen_in_host_[0] || refuse("a host's \"name\" is missing");
+      if (!seen_in_host_[0]) return refuse("a host's \"name\" is missing");
+      where_ = place::in_hosts;
+      return true;
     }
     where_ = place::behind;
     key_.clear();
@@ -147,7 +148,6 @@ class hosts_reader {
     return seen_in_list_[1] || refuse("\"port\" is missing: the port of the meeting point");
   }
   bool start_array(std::size_t /*elements*/) {
-    if (where_ == place::in_hosts) return refuse("a host must be a name or an object, not a list");
     if (where_ != place::in_list || key_ != "hosts") return refuse("it must not be a list");
     where_ = place::in_hosts;
     key_.clear();
@@ -184,6 +184,7 @@ class hosts_reader {
   [[nodiscard]] bool refuse(const char* hint) {
     if (where_ == place::outside)
       hint = R"(the text must be a JSON object with "hosts" and "port")";
+    if (where_ == place::in_hosts) hint = "a host must be a name or an object";
     if (!wrong_) wrong_ = wrong_entry(hint, line(), key_);
     return false;
   }

@@ -76,8 +76,8 @@ inline constexpr const char* collective_step = "collective step of a world";
     return {kind, collective_step,
             "that rank has reported that it cannot do its part of the step: see the error there"};
   return {kind, collective_step,
-          "that rank has reported that a connection between it and this rank, or another rank of "
-          "the step, is lost, and has aborted the step: call mend() on all ranks"};
+          "that rank has aborted the step, because the connection between this rank and that rank, "
+          "or between this rank and another one, is lost: call mend() on all ranks"};
 }
 
 [[nodiscard]] inline error given_up() noexcept {

@@ -55,7 +55,7 @@ TEMPLATE_TEST_CASE_SIG("ends use the traffic class and the service level that ei
       must(builder_of<Transport>(bed, bed.right_queue).service_level(3).build()));
   for (ibv_qp* const each : {left.native_handle(), right.native_handle()}) {
     const ibv_ah_attr address = query(each).attributes.ah_attr;
-    // Not every driver reports the service level of an Ethernet port.
+    // On Ethernet, not every driver returns the service level when a queue pair is queried.
     CHECK((address.sl == 3 || (bed.is_ethernet() && address.sl == 0)));
     if (bed.is_ethernet()) CHECK(address.grh.traffic_class == 104);
   }

@@ -452,7 +452,7 @@ TEST_CASE("an awaited access fails if the caller has ended its call") {
   awaiting_service serving(bed);
   caller calls = serving.call();
   std::vector<std::byte> memory(1000);
-  // Connects the lane, so that the short limit is that of the access alone.
+  // This call connects the lane. Otherwise, the short limit could be reached before that.
   REQUIRE(must(calls.call<fill>(7, memory, patience)) == memory.size());
   CHECK(failure_of(calls.call<keep>(1, memory, short_limit)) == error_kind::timed_out);
   received_call<keep> call = serving.take_kept();

@@ -30,7 +30,7 @@ void check_refused(Outcome outcome, const char* hint, int line = __builtin_LINE(
   CHECK_THAT(e.message(), Catch::Contains(hint));
 }
 
-constexpr const char* no_region = "this region was moved from, or deregistered";
+constexpr const char* no_region = "this region or buffer was moved from, or deregistered";
 constexpr const char* no_context = "this context was moved from";
 constexpr const char* no_domain = "this protection domain was moved from";
 

@@ -81,9 +81,9 @@ struct copied_failure : outcome<void, Error> {
                                               : outcome<void, Error>(from.assume_error())) {}
 };
 
-/// The type of the outcome that `VERBSPP_TRYV` stores and tests. The macro stores a temporary
-/// outcome itself, and a copy of a variable. If the variable's value can't be copied, the macro
-/// copies only the failure.
+/// The type of the outcome that `VERBSPP_TRYV` stores and tests. If its argument is a temporary
+/// outcome, the macro moves it there. If it is a variable, the macro stores a copy, or if the value
+/// can't be copied, a copy of the failure.
 template <class Expression>
 struct looked_at {
   using type = std::remove_cvref_t<Expression>;

@@ -35,7 +35,7 @@ double resident() {
   return static_cast<double>(pages) * static_cast<double>(::sysconf(_SC_PAGESIZE));
 }
 
-/// Measures the memory of queue pairs whose queues have one request with one element.
+/// Measures the memory of queue pairs whose queues have room for one request with one element.
 void memory() {
   device here(small);
   completion_queue completions(here, 16);

@@ -136,7 +136,8 @@ struct atomic_operands {
 inline constexpr std::uint32_t packet_bytes = 32 * 1024;
 inline constexpr std::size_t largest_packet = sizeof(packet_header) + packet_bytes;
 
-/// The size of an Ethernet header without a VLAN tag, which is the minimum size of a frame.
+/// The size of an Ethernet header without a VLAN tag. A frame that consists of nothing else is
+/// accepted, so this is also the minimum size of a frame.
 inline constexpr std::uint32_t ethernet_header_bytes = 14;
 
 /// Packet sequence numbers are 24 bits wide and wrap around.
