@@ -139,7 +139,7 @@ void serving_lane::end(const error& why) noexcept {
   } else {
     core().collect_broken();
   }
-  // One poll calls at most 1024 continuations, and each access has at most one.
+  // One poll calls all continuations that are due, or at least 1024 of them. Each access has one.
   for (std::uint32_t polls = accesses_ / 1024 + 1; polls > 0; --polls) core().poll();
 }
 
@@ -147,9 +147,10 @@ bool serving_lane::ask_to_be_woken() noexcept {
   const brief_guard guard(lock_);
   if (is_blocking_) return true;
   const result<bool> asked = core().ask_to_be_woken();
-  // The poll processes all that has happened so far. After it, only coroutines that have to be
-  // resumed need another turn; results that no coroutine awaits yet do not.
-  core().poll();
+  // This must not read the event that was just requested, so it is not `poll`. After it, only
+  // coroutines that have to be resumed need another turn; results that no coroutine awaits yet do
+  // not.
+  core().run_continuations();
   return asked.has_value() && finished_.next == &finished_;
 }
 

@@ -412,7 +412,7 @@ bool channel_core::report_events_of(int descriptor) noexcept {
 }
 
 void channel_core::take_hub_events() noexcept {
-  if (member_->hub) member_->hub->take_watched_events();
+  if (member_->hub) member_->hub->look_at_events();
 }
 
 void channel_core::give_up_expired() noexcept {

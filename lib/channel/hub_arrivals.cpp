@@ -236,8 +236,11 @@ result<void> hub_state::poll_channels() noexcept {
 
 result<hub_turn> hub_turn::poll(const hub_reference& hub) noexcept {
   hub_turn taken;
-  VERBSPP_TRYV(
-      hub->poll_with([&](hub_state::cause& failed) { return hub->look_for_turn(taken, failed); }));
+  VERBSPP_TRY(seen, hub->poll_with([&](hub_state::cause& failed) {
+    return hub->look_for_turn(taken, failed);
+  }));
+  if (seen.is_event_due) [[unlikely]]
+    hub->look_at_events();
   return taken;
 }
 

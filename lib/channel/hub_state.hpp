@@ -94,9 +94,12 @@ class [[gnu::visibility("hidden")]] hub_state {
   [[nodiscard]] bool report_events_of(const hub_member& member, int descriptor) noexcept;
   /// Processes the events that wake waiting threads.
   void take_events() noexcept;
-  /// As `take_events`; a no-op if no descriptor was ever watched.
-  void take_watched_events() noexcept {
-    if (__atomic_load_n(&is_watching_, __ATOMIC_RELAXED)) take_events();
+  /// As `take_events`, but also wakes threads for the channels that the events have reported. A
+  /// no-op if no descriptor was ever watched.
+  void look_at_events() noexcept {
+    if (!__atomic_load_n(&is_watching_, __ATOMIC_RELAXED)) return;
+    take_events();
+    wake_waiting();
   }
 
   /// Makes the hub report the channel at this time, unless the channel has an earlier alarm. If no

@@ -118,7 +118,7 @@ result<hub_turn> hub_turn::wait(const hub_reference& hub, call_limit limit) noex
   }
   if (seen.has_more) hub->do_more();
   if (seen.is_event_due) [[unlikely]]
-    hub->take_watched_events();
+    hub->look_at_events();
   return taken;
 }
 

@@ -167,7 +167,7 @@ class [[gnu::visibility("hidden")]] first_contact final : public member_connecto
   /// Creates the channel with `make` for a rank that has called this one.
   [[nodiscard]] result<void> answer(group& members, std::uint32_t peer) noexcept;
   void take(group& members, queue_pair_number source, std::span<const std::byte> datagram) noexcept;
-  /// Notes if the other end has written over the connection that it is connected.
+  /// Notes that the other end is connected, if it has reported this by a write over the connection.
   void look_at_memory(const group& members, std::uint32_t peer) noexcept;
   /// Performs the handshake with the endpoint that the other end has sent.
   void go_on(group& members, std::uint32_t peer, const struct endpoint& remote) noexcept;

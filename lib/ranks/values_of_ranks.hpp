@@ -68,7 +68,7 @@ class values_of_ranks {
   std::map<std::pair<std::uint32_t, std::string>, std::vector<std::byte>> values_{};
   std::uint32_t all_at_ = 0;  ///< the last fence that all ranks have reached
   std::vector<std::uint32_t> fences_;
-  std::uint32_t last_;  ///< the number of ranks that have not passed the fence `all_at_`
+  std::uint32_t last_;  ///< the number of ranks that have not reached the fence after `all_at_`
 };
 
 /// Copies a value into the caller's memory, and returns the value's size.

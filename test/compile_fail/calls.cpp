@@ -55,8 +55,14 @@ auto call(caller& calls, BAD(const) std::vector<int>& memory) {
   return calls.call<load>(1, memory);
 }
 
+// case: message_as_lent_memory
+// expect: a call lends a registered buffer or a part of one
+auto call(caller& calls, BAD(message) GOOD(window_memory) & memory) {
+  return calls.call<load>(1, memory);
+}
+
 // case: memory_that_a_posted_call_borrows
-// expect: a request can keep only a shared_buffer or a part of one alive
+// expect: a request can keep alive only a shared_buffer or a part of one
 using memory_type = BAD(window_memory)
     GOOD(shared_buffer<access::local_write | access::window_bind>);
 auto call(caller& calls, const memory_type& memory) { return calls.post_call<load>(1, memory); }

@@ -23,9 +23,10 @@ inline constexpr bool is_window_part = false;
 template <access_flags Rights>
 inline constexpr bool is_window_part<window_part<Rights>> = true;
 
-/// Registered memory, with its rights in its type.
+/// A registered or shared buffer, or a part of one. Its type has the member `rights`.
 template <class Memory>
-concept IsRegistered = enable_work_memory<Memory> || HasKeep<Memory>;
+concept IsRegistered =
+    (enable_work_memory<Memory> || HasKeep<Memory>) && requires { Memory::rights; };
 
 /// The way in which memory with these rights is leased.
 template <access_flags OfMemory>

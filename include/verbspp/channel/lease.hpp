@@ -345,11 +345,12 @@ class [[nodiscard]] VERBSPP_CONSUMABLE lease<Rights, void> : public detail::leas
 
   /// Revokes the lease in a coroutine; include `<verbspp/coroutine.hpp>`. `channel::poll` resumes
   /// the coroutine when the device has confirmed that the peer has no access. The lease must
-  /// outlive the wait. If the queue has no room before the limit, a system call revokes the lease.
-  /// The channel is not affected, unless the device has not carried out the request that granted
-  /// the lease: in that case, the channel breaks. A lease that is revoked without a request, such
-  /// as one by registration or by connection, is revoked at once. If the coroutine is destroyed,
-  /// the destructor of the lease revokes it.
+  /// outlive the wait. If the limit is reached before the queue has room, a system call revokes the
+  /// lease, and the channel is not affected, unless the device has not carried out the request that
+  /// granted the lease: then the channel breaks. If the limit is reached after the request was
+  /// posted, the channel breaks, as with `revoke`. A lease that needs no request is revoked by
+  /// `revoke`, without suspending the coroutine. If the coroutine is destroyed, the destructor of
+  /// the lease revokes it.
   /// \errors as `revoke`
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES detail::awaited_revocation
   async_revoke(const wait_limit& limit = detail::default_limit) noexcept;

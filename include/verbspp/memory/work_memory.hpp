@@ -63,8 +63,8 @@ concept WorkMemory =
 template <class Memory>
 concept SharedMemory =
     detail::because(detail::HasKeep<std::remove_cvref_t<Memory>>,
-                    "a request can keep only a shared_buffer or a part of one alive: make one from "
-                    "a registered_buffer, std::move(buffer).share().value()") &&
+                    "a request can keep alive only a shared_buffer or a part of one: to make one "
+                    "from a registered_buffer, write std::move(buffer).share().value()") &&
     detail::because(
         detail::HasGather<std::remove_cvref_t<Memory>>,
         "memory that a request keeps alive must have a gather() function that returns a result "

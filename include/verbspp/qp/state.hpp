@@ -22,8 +22,9 @@ concept Reset = detail::because(State == queue_pair_state::reset,
                                 "only a queue pair in RESET can be prepared: see to_reset()");
 
 namespace detail {
-/// True if a failed send stops the send queue. This is the case on UC and UD, in the two states in
-/// which sends are processed, RTS and SQD.
+/// True if a failed send stops only the send queue, so that the queue pair goes to SQE. This is the
+/// case on UC and UD, in the two states in which sends are processed, RTS and SQD. On RC, the queue
+/// pair goes to ERR.
 template <transport Transport, queue_pair_state State>
 inline constexpr bool stops_sending =
     Transport != transport::rc &&

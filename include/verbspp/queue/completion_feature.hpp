@@ -71,8 +71,8 @@ concept Waitable = detail::because(
     Features.contains(completion_feature::waitable),
     "this type of completion queue has no completion channel, so no thread can wait for it: create "
     "it as a waitable_completion_queue, or add completion_feature::waitable to the features of "
-    "completion_queue_with; a queue that was created with this feature gets it back by "
-    "with<completion_feature::waitable>()");
+    "completion_queue_with; if the queue was created with this feature, and passed on as a type "
+    "without it, call queue.with<completion_feature::waitable>()");
 
 template <completion_features Features>
 concept NeedsNoChannel =

@@ -55,7 +55,8 @@ VERBSPP_DATA_PATH void assert_not_in_batch([[maybe_unused]] const ibv_qp* queue_
          "returned");
 }
 
-/// Marks the time in which this thread builds a batch for the queue pair, for assertions.
+/// While this object exists, an assertion fails if this thread posts to the queue pair other than
+/// through the batch.
 class batch_mark {
  public:
 #ifdef NDEBUG
