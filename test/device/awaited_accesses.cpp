@@ -102,7 +102,7 @@ started answer_after_read(received_call<keep> call, shared_memory into, access_r
   done.set(read);
 }
 
-/// Handlers that read and write parts of the request's size.
+/// Reads the memory in parts of the request's size, and answers with the sum of its bytes.
 started answer_call(received_call<add_up> call, protection_domain domain) {
   const auto buffer = shared(domain, std::max<std::size_t>(call.request(), 1));
   std::uint64_t sum = 0;
@@ -115,7 +115,7 @@ started answer_call(received_call<add_up> call, protection_domain domain) {
   }
   static_cast<void>(call.answer(sum));
 }
-/// Owns its memory, which each access returns.
+/// Fills the memory in parts. Owns the memory of its accesses, which each access returns.
 started answer_call(received_call<fill> call, protection_domain domain) {
   constexpr std::size_t most = 100'000;
   auto buffer =
@@ -144,7 +144,7 @@ started answer_call(received_call<increment> call, protection_domain domain) {
   static_cast<void>(call.answer(call.request()));
 }
 
-/// A service whose handlers are coroutines.
+/// A service that accesses lent memory in coroutines.
 class awaiting_service : public service_threads {
  public:
   explicit awaiting_service(const testbed& bed, unsigned threads = 1,
@@ -191,7 +191,7 @@ class awaiting_service : public service_threads {
 constexpr std::chrono::seconds ack_timeout_of_service{1};
 
 /// A client that lends memory over a lane, but does not connect its end of the lane until
-/// `continue_lane`. So the service's accesses do not end before that.
+/// `continue_lane`. So the service's accesses do not succeed before that.
 class stalled_client {
  public:
   static constexpr std::size_t size = 1000;
@@ -497,7 +497,8 @@ namespace {
 
 using handled = eager<result<void>>;
 
-/// Adds 1 to each byte, in parts. Memory with a single owner is read, and shared memory is written.
+/// Adds 1 to each byte, in parts. Reads into memory that it alone owns, and writes from shared
+/// memory.
 handled increment_in_parts(received_call<increment> call, protection_domain domain) {
   constexpr std::size_t size = 10'000;
   for (std::uint64_t at = 0; at + size <= call.lent_size(); at += size) {

@@ -203,7 +203,7 @@ TEST_CASE("the options of a builder are set on the device by the transition to R
     CHECK(attributes.ah_attr.dlid == right.endpoint().lid.value());
     CHECK(attributes.ah_attr.sl == 3);
   }
-  // The other end has agreed to the same MTU, and to the smaller of the two ends' read depths.
+  // The other end has agreed to the same MTU, and in each direction to the smaller read depth.
   const ibv_qp_attr other = query(right.native_handle()).attributes;
   CHECK(other.path_mtu == IBV_MTU_512);
   CHECK(other.max_rd_atomic == 1);

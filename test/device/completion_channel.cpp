@@ -92,8 +92,8 @@ TEST_CASE_METHOD(one_waiting, "a wait returns the available completions") {
 TEST_CASE_METHOD(one_waiting, "a wait sleeps until a completion arrives") {
   for (std::uint64_t id = 0; id < 20; ++id) {
     std::thread sender([&] {
-      // steady: because of these pauses, some sends precede the start of the wait and others follow
-      // it; the test passes with any pause
+      // steady: the pauses vary the time between the start of the wait and the send; the test
+      // passes with any pause
       std::this_thread::sleep_for(std::chrono::milliseconds(id % 4));
       ends.send(0, id);
     });

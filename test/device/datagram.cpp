@@ -235,7 +235,7 @@ TEST_CASE("UD: a privileged queue key requires the right to open raw sockets") {
                Catch::Contains("modify RESET -> INIT") && Catch::Contains("CAP_NET_RAW"));
     return;
   }
-  // The queue pair could be built, so the process has CAP_NET_RAW and may use this queue key.
+  // The queue pair could be built, so this process may use this queue key.
   auto right = must(std::move(outcome).assume_value().activate());
   CHECK(right.endpoint().qkey == queue_key(0x80000001));
   auto left = must(must(build_queue_pair<transport::ud>()

@@ -137,8 +137,8 @@ TEST_CASE_METHOD(memory_for_windows,
 }
 
 TEST_CASE("a lease in flight is revoked when it has completed even if no request can be posted") {
-  // After a message arrived for which no receive was posted, Linux's software driver continues only
-  // when another request is posted.
+  // After a message for which no receive was posted, Linux's software driver may continue only when
+  // another request is posted.
   if (!device_name().starts_with("soft"))
     SKIP("this driver may need another request, which this test refuses to post");
   lease_bed bed;

@@ -19,7 +19,7 @@ using namespace verbspp;
 using namespace verbspp::test;
 using namespace std::chrono_literals;
 
-/// Requests whose codecs may fail, or return a size that they have no space for. Otherwise, they
+/// Requests whose codecs may fail, or return a size larger than the space for them. Otherwise, they
 /// are encoded as the byte 7.
 enum class codec_fault : std::uint8_t { none, fails, returns_too_large };
 struct faulty_byte {

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
 /// A libFuzzer target. Whatever a peer sends in an exchange, and whenever it does, the
-/// exchange must either end with an error that has a message, or succeed after the peer has sent
-/// everything that is required.
+/// exchange must either succeed or end with an error that has a message.
 ///
 /// The first byte of the input, modulo 4, is the number of frames from a valid peer that precede
 /// the remaining bytes.
