@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
 /// One end of a connection with calls, usually between two machines: a service for one client, or
-/// the client, which makes all kinds of calls, some of which end at their limits. It accepts the
-/// options of `across`, but ignores `--meets`, `--towards`, `--mtu`, `--uc` and `--connections`.
+/// the client, which makes calls with and without lent memory, some of which end at their limits.
+/// It accepts the options of `across`, but ignores `--meets`, `--towards`, `--mtu`, `--uc` and
+/// `--connections`.
 
 #include "../rnr_naks.hpp"
 #include "options.hpp"
