@@ -15,7 +15,8 @@
 
 namespace verbspp::test {
 
-/// A source of stop tokens that have the same interface as the tokens in std::execution.
+/// A source of stop tokens that, like those of std::execution, have a member template
+/// `callback_type`.
 class counting_source {
  public:
   class token {

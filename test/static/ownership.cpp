@@ -99,8 +99,8 @@ static_assert(!std::is_constructible_v<prepared_queue_pair<transport::rc>,
 // A builder can be copied, and so used for several queue pairs.
 static_assert(std::is_copy_constructible_v<queue_pair_builder<transport::rc>>);
 
-// A C handle does not convert to an owner implicitly, and an owner does not convert to a C handle
-// or a number.
+// A C handle does not convert implicitly to an object of the library, and such an object converts
+// neither to a C handle nor to a number.
 static_assert(!std::is_convertible_v<ibv_context*, context>);
 static_assert(!std::is_convertible_v<ibv_pd*, protection_domain>);
 static_assert(!std::is_convertible_v<ibv_cq*, completion_queue>);

@@ -61,8 +61,8 @@ static_assert(std::is_void_v<value_of<result<void>>>);
 static_assert(sizeof(result<void>) == sizeof(error) + sizeof(void*));
 static_assert(sizeof(result<owner>) == sizeof(result<void>));
 
-// A result can be created implicitly from a type that converts to its value or to its error, but
-// not from a type that converts to both.
+// A result can be created implicitly from its value, from its error, and from a type that converts
+// to only one of the two.
 static_assert(std::is_convertible_v<int, result<int>>);
 static_assert(std::is_convertible_v<error, result<int>>);
 static_assert(std::is_convertible_v<error, transport_result<int>>);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Checks every transport, every pair of states and every attribute. A setter must exist if and only
-// if the table contains the attribute, and a queue pair must accept the attributes if and only if
-// no required one is missing.
+// Checks every transport, every pair of states and every attribute except the rate limit. A setter
+// must exist if and only if the table contains the attribute, and a queue pair must accept the
+// attributes if and only if no required one is missing.
 
 #include <verbspp/qp/queue_pair.hpp>
 
