@@ -95,7 +95,7 @@ class [[gnu::visibility("hidden")]] hub_state {
   /// Processes the events that wake waiting threads.
   void take_events() noexcept;
   /// As `take_events`, but also wakes threads for the channels that the events have reported. A
-  /// no-op if no descriptor was ever watched.
+  /// no-op if the hub has never watched a descriptor or set an alarm.
   void look_at_events() noexcept {
     if (!__atomic_load_n(&is_watching_, __ATOMIC_RELAXED)) return;
     take_events();
@@ -150,7 +150,7 @@ class [[gnu::visibility("hidden")]] hub_state {
     /// True if there are arrivals for other threads, or calls that were handed over.
     bool has_more = false;
     bool is_event_due =
-        false;  ///< `take_events` has to be called, since no wait has done so for long
+        false;  ///< true for every 32nd turn: `take_events` has to be called, in case no wait does
   };
   /// The error if looking for arrivals has failed; otherwise empty.
   using cause = std::optional<error>;
@@ -255,9 +255,11 @@ class [[gnu::visibility("hidden")]] hub_state {
   /// The events of the hub that wake all waiting threads: a call of `wake`, an event on a watched
   /// descriptor, and the expiry of the timer. The tags are ids of channels, and `of_timer`.
   event_set events_{};
-  bool is_watching_ = false;  ///< true once `events_` had a descriptor; accessed atomically
-  std::uint32_t turns_ = 0;   ///< turns that were found without a wait
-  int timer_ = -1;            ///< expires at the earliest alarm of any channel; in `events_`
+  /// True once the descriptor of a channel or the timer was passed to `events_`. Accessed
+  /// atomically.
+  bool is_watching_ = false;
+  std::uint32_t turns_ = 0;  ///< the number of turns found so far
+  int timer_ = -1;           ///< expires at the earliest alarm of any channel; in `events_`
   std::int64_t next_alarm_ = hub_member::no_alarm;
   std::uint32_t waiting_threads_ = 0;  ///< accessed atomically
   bool loops_wait_ = false;  ///< an event loop may be asleep, to be woken; accessed atomically

@@ -53,7 +53,7 @@ class group_error {
   }
   /// Returns the complete description on one line.
   [[nodiscard]] std::string message() const;
-  /// Throws the error to which this converts. If exceptions are disabled, prints the message and
+  /// Throws the error to which this converts. If exceptions are disabled, prints that error and
   /// aborts.
   [[noreturn]] void raise() const;
 

@@ -274,8 +274,9 @@ class VERBSPP_CONSUMABLE registered_region {
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES result<void> deregister() && noexcept {
     return registration_.deregister();
   }
-  /// Passes ownership of the registration to the caller, which must deregister it before the
-  /// protection domain is deallocated. Returns null if the region was moved from.
+  /// Returns the native registration, and ends its use by the library. Unless it was borrowed, the
+  /// caller must deregister it before the protection domain is deallocated. Returns null if the
+  /// region was moved from.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES ibv_mr* release() && noexcept {
     return registration_.release();
   }

@@ -141,8 +141,8 @@ class VERBSPP_CONSUMABLE memory_window {
     VERBSPP_TRYV(owner.adopt(domain, Type, native, whose));
     return memory_window(std::move(owner));
   }
-  /// Passes ownership of the window to the caller, which must deallocate it before the protection
-  /// domain. Returns null if the window was moved from.
+  /// Returns the native window, and ends its use by the library. Unless it was borrowed, the caller
+  /// must deallocate it before the protection domain. Returns null if the window was moved from.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES ibv_mw* release() && noexcept {
     return owner_.release();
   }

@@ -64,8 +64,8 @@ class protection_domain {
   [[nodiscard]] static result<protection_domain> from_native(const class context& parent,
                                                              ibv_pd* native,
                                                              ownership whose) noexcept;
-  /// Passes ownership of the protection domain to the caller, which must deallocate it before the
-  /// context is closed.
+  /// Returns the native protection domain, and ends its use by the library. Unless it was borrowed,
+  /// the caller must deallocate it before the context is closed.
   /// \errors `busy` if other handles to it or objects in it exist; this handle then keeps the
   /// protection domain. `invalid_input` if `create_parent` created it, or this handle was moved
   /// from
