@@ -29,7 +29,8 @@ struct connecting_peers {
   std::uint32_t said = 0;            ///< the number of listed peers that this round has handled
   std::chrono::nanoseconds pause{};  ///< the time between the next two rounds
   time_point next{};                 ///< the time of the next round
-  /// The time by which every peer was connected at this end or had failed; empty until then.
+  /// The time by which this end knew that every peer was connected at both ends, or had failed;
+  /// empty until then.
   std::optional<time_point> ready{};
 
   [[nodiscard]] group_results take_results() noexcept { return {std::move(results), size}; }
