@@ -66,7 +66,7 @@ constexpr std::array of_uc{
 };
 
 // An XRC queue pair is only one half of a connection. As in the kernel, it has no attributes for
-// the other half, except packet sequence numbers and a timeout.
+// the other half, except packet sequence numbers, access rights and a timeout.
 
 constexpr std::array of_xrc_send{
     transition{IBV_QPS_RESET, IBV_QPS_INIT, {initial_mask, 0}},

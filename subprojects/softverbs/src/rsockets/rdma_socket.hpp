@@ -25,9 +25,10 @@ struct socket_way {
   ip_address target;
 };
 
-/// The socket of one descriptor: a Unix socket with IP addresses. Except while it connects, the
-/// kernel implements blocking, polling and shutdown. The functions require the lock of connections,
-/// unless they say otherwise.
+/// The socket of one descriptor, with IP addresses. The descriptor refers to a Unix socket or, if
+/// this is a listener, to an epoll instance. Except while the socket connects, the kernel
+/// implements blocking, polling and shutdown. The functions require the lock of connections, unless
+/// they say otherwise.
 class rdma_socket {
  public:
   /// Returns the socket with this descriptor, or null with EBADF. Must be called without the lock.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of an rsocket that its peer can write to. In these tests, the memory outlives the
-// rsockets, because writes complete asynchronously.
+// Memory of an rsocket that its peer can write to. In these tests, memory outlives the rsockets
+// that have mapped it, because writes complete asynchronously.
 #include "catch.hpp"
 #include "support/rsocket_pair.hpp"
 

@@ -19,8 +19,8 @@ struct order {
     /// Announces that the liar uses the queue pair and the region at the indices `pair` and
     /// `region` of the tables, and never revokes the announcement.
     announce,
-    /// Writes random data to all memory that the liar shares, and sends notices through all
-    /// connections, for `milliseconds`. `number` is the seed.
+    /// Writes random values to random places in the memory that the liar shares, and sends random
+    /// messages through its connections, for `milliseconds`. `number` is the seed.
     scribble,
     /// Continuously sends notices that a ring has room, for `milliseconds`.
     chatter,
