@@ -333,12 +333,20 @@ class left_over {
   }
 
   void put_back() {
-    for (auto& each : queues_) all().queues.insert(each->queue, *each.release());
-    for (auto& each : pairs_) all().pairs.insert(each->pair, *each.release());
+    // Each object is released after its call, since arguments are evaluated in any order.
+    for (auto& each : queues_) {
+      all().queues.insert(each->queue, *each);
+      static_cast<void>(each.release());
+    }
+    for (auto& each : pairs_) {
+      all().pairs.insert(each->pair, *each);
+      static_cast<void>(each.release());
+    }
     for (auto& each : channels_) {
       all().open_channels.push_back(each.get());
       all().channels.insert(each->theirs, *each);
-      all().channels.insert(each.get(), *each.release());
+      all().channels.insert(each.get(), *each);
+      static_cast<void>(each.release());
     }
     queues_.clear();
     pairs_.clear();
