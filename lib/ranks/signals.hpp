@@ -136,9 +136,10 @@ class [[gnu::visibility("hidden")]] signals {
   struct other_rank {
     signal_counts counts{};
     std::optional<place> memory{};
-    ends connected{};       ///< the ends of the channel by which the world connects this rank to it
-    bool is_named = false;  ///< is in the list that is being checked, or a partner in the step
-    bool is_expected = false;  ///< sends a value to this rank in the current step
+    ends connected{};  ///< the ends of the channel by which the world connects this rank to it
+    /// Is in the list that is being checked or, until a step begins, is a partner in that step.
+    bool is_named = false;
+    bool is_expected = false;  ///< until a step begins: sends a value to this rank in that step
     /// The request that reads the other rank's step count is queued behind other requests.
     bool is_behind_work = false;
   };

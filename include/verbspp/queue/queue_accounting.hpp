@@ -43,7 +43,7 @@ class send_queue_accounting {
     if (is_full()) return std::nullopt;
     const std::uint64_t position = posted_++;
     // If this request and the unsignaled requests before it fill half of the queue, it has to be
-    // signaled. The other half stays available until its completion arrives.
+    // signaled. So a full queue has a signaled request, whose completion frees places.
     const bool must = position - signaled_up_to_ + 1 >= longest_unsignaled_;
     if (signaled || must) {
       before_last_signal_ = signaled_up_to_;

@@ -55,8 +55,8 @@ VERBSPP_DATA_PATH void assert_not_in_batch([[maybe_unused]] const ibv_qp* queue_
          "returned");
 }
 
-/// While this object exists, an assertion fails if this thread posts to the queue pair other than
-/// through the batch.
+/// While this object marks the thread's innermost batch, an assertion fails if the thread posts to
+/// the send queue of the queue pair other than through the batch.
 class batch_mark {
  public:
 #ifdef NDEBUG
