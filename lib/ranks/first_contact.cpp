@@ -297,8 +297,8 @@ void first_contact::serve(group& members) noexcept {
 
 result<void> first_contact::answer(group& members, std::uint32_t peer) noexcept {
   const contact& with = contacts_.get()[peer];
-  // The bootstrap has recently failed to introduce a rank. It is not asked again yet; the peer will
-  // repeat its call.
+  // The introduction of a rank could recently not be read, or its address could not be resolved. No
+  // new rank is answered yet; the peer will repeat its call.
   if (!with.way && clock::now() < introduces_from_) return error::from_errno(EAGAIN, calling);
   const result<void> made = make(members, peer, time_to_meet);
   if (!with.way) introduces_from_ = clock::now() + time_between_failures;

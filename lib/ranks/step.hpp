@@ -254,8 +254,8 @@ class [[gnu::visibility("hidden")]] signals::step {
   /// Makes the step fail if any rank has reported that it has aborted the step for a reason other
   /// than its limit. Does this only at intervals.
   void heed_news(std::chrono::steady_clock::time_point now) noexcept;
-  /// The stop token for connecting the partners. It reports a stop if another rank has reported a
-  /// failure, or if the program has requested a stop.
+  /// The stop token for connecting the partners. It reports a stop if the step has failed, which a
+  /// report of another rank can cause, or if the program has requested a stop.
   class news_or_stop {
    public:
     explicit news_or_stop(step& of) noexcept : of_(&of) {}

@@ -194,8 +194,9 @@ class VERBSPP_CONSUMABLE registered_buffer {
     if (pages_ != nullptr) detail::destroy(pages_);
   }
 
-  // Access to the elements. These functions are deleted for a temporary buffer, because its memory
-  // is freed at the end of the expression, and a stored result would dangle.
+  // Access to the elements. The functions that return pointers or references are deleted for a
+  // temporary buffer, because its memory is freed at the end of the expression, and a stored result
+  // would dangle.
 
   /// Null if the buffer was moved from.
   [[nodiscard]] Element* data() & noexcept VERBSPP_LIFETIMEBOUND { return first_; }
