@@ -74,7 +74,7 @@ struct [[gnu::visibility("hidden")]] completion_channel_state : counted {
   /// Prepares the destruction of a queue. Without this call, the destruction would wait for events
   /// that were not acknowledged.
   void forget(completion_queue_state& queue) noexcept;
-  /// Removes a queue that was destroyed, or that was released to other code.
+  /// Removes a queue that was destroyed, or that was borrowed or released.
   void dismiss(completion_queue_state& queue) noexcept;
   /// Notes that this channel was created elsewhere, and so may have queues that the library does
   /// not know. Called before the first use of the channel.
