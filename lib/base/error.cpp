@@ -48,7 +48,7 @@ class appender {
 
 void add_errno(appender& out, int errnum) noexcept {
 #if defined(__GLIBC__)
-  // Unlike strerror, these functions neither translate nor share a buffer between threads.
+  // Unlike strerror, these functions do not translate the text.
   const char* const name = ::strerrorname_np(errnum);
   const char* const text = ::strerrordesc_np(errnum);
   if (name != nullptr && text != nullptr) {

@@ -118,7 +118,7 @@ class [[nodiscard]] async_scope : public detail::scope_base,
     return awaited_work<fetch_and_add_operation>::in_scope(core_, limit, operation, state_);
   }
 
-  /// Waits until all requests that were posted since the scope began have finished, and reports the
+  /// Waits until all requests that were posted through the scope have finished, and reports the
   /// failures of those whose results were not taken. If the limit is reached, the channel breaks.
   /// More requests may be posted afterwards.
   /// \errors as `channel::scope`

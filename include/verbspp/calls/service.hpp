@@ -70,7 +70,8 @@ class [[nodiscard]] received_call {
     return *request_;
   }
   void request() const&& = delete;  // a temporary call is soon refused: store it in a variable
-  /// The client that has made the call. If it was answered already, the generation of the id is 0.
+  /// The client that has made the call. If the call was answered already, the generation of the id
+  /// is 0.
   [[nodiscard]] channel_id client() const noexcept { return call_.client(); }
 
   /// The number of bytes that the caller lends. 0 if the call was answered already.

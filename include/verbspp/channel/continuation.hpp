@@ -83,7 +83,7 @@ class continuation : detail::list_links {
   [[nodiscard]] wait_limit::time_point alarm() const noexcept { return limit_->alarm(); }
   /// Used by the library only: true if the limit is the channel's default limit.
   [[nodiscard]] bool is_default() const noexcept { return is_default_; }
-  /// Sets the limit of the next wait. \pre the continuation is not waiting
+  /// Sets the limit of later waits. \pre the continuation is not waiting
   void set_limit(const wait_limit& until) noexcept {
     assert(!is_waiting());
     limit_.emplace(wait_limit(until));  // a copy, since `until` may be the limit that this replaces

@@ -17,7 +17,7 @@ namespace verbspp::detail {
 /// `polled` of its own.
 class awaited : public condition {
  public:
-  /// Used by senders only: the channel whose `poll` resumes the operation. \pre it waits
+  /// The channel whose `poll` ends the wait. \pre `subject()` is not null
   [[nodiscard]] channel_core& polled() const noexcept {
     return *static_cast<channel_core*>(subject());
   }
@@ -38,7 +38,8 @@ class awaited : public condition {
   /// The function for awaitables that have to do nothing but resume the coroutine.
   static void resume(continuation& self) noexcept { static_cast<awaited&>(self).waiting_.resume(); }
 
-  // Awaited requests that find no room in their queue wait in a line, and are posted in that order.
+  // An awaited request waits in a line if its queue has no room, or if others wait already. The
+  // requests to one queue are posted in the order of the line.
 
   /// The test for awaited requests to the send queue.
   [[nodiscard]] static state test_room(condition& self) noexcept {

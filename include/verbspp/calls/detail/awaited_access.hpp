@@ -49,7 +49,8 @@ class [[nodiscard]] awaited_access : serving_lane::waiting_access, resumable {
   }
   awaited_access(const awaited_access&) = delete;
   awaited_access& operator=(const awaited_access&) = delete;
-  /// Does not wait: the request keeps its memory alive.
+  /// A request in flight continues, and keeps its memory alive. This waits for it only if memory is
+  /// exhausted.
   ~awaited_access() {
     if (!lane_) return;
     {
