@@ -116,7 +116,7 @@ struct calling_lane {
 /// The memory that a call lends, as the caller sees it.
 struct loan {
   lease_request what;
-  /// For shared memory: its handle, and the function that keeps it. Otherwise null.
+  /// If the call keeps shared memory: its handle, and the function that keeps it. Otherwise null.
   const void* shared = nullptr;
   kept_memory (*keep)(const void* shared) noexcept = nullptr;
   std::uint32_t request_size = any_size;  ///< the size of the request, if it is known
