@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Copies a file between two processes by RDMA writes, several in flight. If one of them is killed
+/// Copies a file between two processes by RDMA writes, several in flight. If one process is killed
 /// and started again, the copy continues where it stopped.
 ///
 /// The server offers a window of memory, with a place for each write in flight. The client writes a

@@ -28,7 +28,8 @@
 
 namespace {
 
-/// A key with its value, in a request. The value refers to the bytes of the message.
+/// A key with its value, in a request. In a decoded entry, the value refers to the bytes of the
+/// message.
 struct entry {
   std::uint64_t key;
   std::string_view value;

@@ -53,9 +53,10 @@
 ///   queue pair fails as it does after such an error. A request of a send queue isn't carried out.
 ///   Also accepted: `rem_access_err`, `remote_access_error`, or a number up to 31. A suffix such as
 ///   `/0x89` sets the vendor's code.
-/// - a time: the completion is delayed by that time. All later completions in the same completion
-///   queue wait for it.
-/// - `skew/` and a time: as above, but completions of other queue pairs don't wait for it.
+/// - a time, or a range: the completion is delayed by that time. All later completions in the same
+///   completion queue wait for it.
+/// - `skew/` and a time or a range: as above, but completions of other queue pairs don't wait for
+///   it.
 ///
 /// The EFFECT on a packet is `lost`, `doubled`, or `swapped`, which delivers it after the next
 /// packet for the same queue pair. Every occasion can also have a CHANGE as its effect:

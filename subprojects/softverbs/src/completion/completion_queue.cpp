@@ -223,7 +223,8 @@ void completion_queue::set_notify(notify when) noexcept {
 void completion_queue::forget(work_queues& gone, bool of_send_queue) noexcept {
   const std::lock_guard held(lock_);
   std::erase_if(held_back_, [&](const completion& entry) { return entry.owner == &gone; });
-  // Only the completions of `gone` are visited, because there may be thousands of others.
+  // In the ring, only the completions of `gone` are visited, because there may be thousands of
+  // others.
   const std::uint32_t count = count_.load(std::memory_order_relaxed);
   std::uint64_t number = std::exchange(gone.last_[of_send_queue ? 1 : 0], 0);
   while (number >= first_number_) {

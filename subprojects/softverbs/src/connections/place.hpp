@@ -35,8 +35,7 @@ void write_address(const ip_address& address, sockaddr_storage& to) noexcept;
 struct place {
   std::uint8_t device;
   std::uint8_t port;
-  /// The index of `gid` in the GID table. Always 0 on InfiniBand, where the table has no IP
-  /// addresses.
+  /// The index of `gid` in the GID table. Always 0 on InfiniBand, where `ip` is not from the table.
   std::uint8_t gid_index;
   network type;
   ibv_gid gid;

@@ -57,8 +57,8 @@ struct written : fault {
 bool read_faults(const char* text, const char* origin, const char* consequence, device_names names,
                  std::vector<written>& into);
 
-/// The faults that are set. Counts how often the occasion of each fault has arisen, and how often
-/// the fault has struck. Not thread-safe.
+/// The faults that are set. Counts how often each fault has struck and, until it can't strike any
+/// more, how often its occasion has arisen. Not thread-safe.
 class fault_list {
  public:
   /// Sets a fault that waits for an occasion. Faults that take effect at once are not added: see

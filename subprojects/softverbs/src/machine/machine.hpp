@@ -25,7 +25,7 @@ class device_listener {
   /// Called for events of the device or of a port, but not of a single object. Called with the
   /// engine's lock held, like `on_repair`.
   virtual void on_device_event(const ibv_async_event& event) = 0;
-  /// Called when a broken device works again.
+  /// Called when broken devices work again, even if this device was not broken.
   virtual void on_repair() = 0;
 
  protected:
