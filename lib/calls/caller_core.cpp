@@ -153,7 +153,7 @@ result<void> caller_core::compare(std::span<const method_description* const> met
       return error(
           error_kind::mismatch, starting,
           "the service accepts only requests of less than 128 bytes, which the protocol does not "
-          "not permit: check that it is a verbspp service of the same version");
+          "permit: check that it is a verbspp service of the same version");
     largest_request_ = std::min(message_size_, largest);
     sent_size_ =
         std::min(sent_size_, get_from_frame<std::uint32_t>(of_service + sizeof(std::uint32_t)));

@@ -34,7 +34,7 @@ enum class numa_binding : std::uint8_t {
 
 /// Returns the node that a device is attached to, as the kernel reports it (/sys/class/infiniband).
 /// The result is empty if the kernel reports no node, for instance because the machine has only one
-/// node, or if the device exists only in user space, as softverbs devices do.
+/// node. softverbs devices have no node, unless their configuration gives them one (`numa-node`).
 /// \errors `driver` if the kernel's file cannot be parsed; the errors of reading a file;
 /// `invalid_input` if the device has no name, or was moved from
 [[nodiscard]] result<std::optional<numa_node>> numa_node_of(const device& one) noexcept;
