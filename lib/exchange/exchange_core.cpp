@@ -477,7 +477,9 @@ void exchange_core::add_frame(std::uint8_t type, std::span<const std::byte> body
   output_end_ += frame_header_size + header.length;
 }
 
-/// The error that reports that the connection has ended; `errnum` is 0 if the peer has closed it.
+/// The error for an exchange that cannot go on: the connection has ended, the socket was never
+/// connected (ENOTCONN), or a frame could not be encrypted (EIO). `errnum` is 0 if the peer has
+/// closed the connection, and nothing had failed before.
 error exchange_core::without_more(int errnum) const noexcept {
   const char* hint = "the peer closed the connection";
   if (errnum == ENOTCONN || errnum == EIO) {

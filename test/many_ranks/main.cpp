@@ -466,7 +466,7 @@ options read_options(int count, char** arguments) {
   return given;
 }
 
-/// A run that is planned, in which one rank is killed.
+/// A planned run, in which one rank is killed.
 struct planned {
   options given;
   killing kills;

@@ -199,8 +199,9 @@ TEST_CASE("a rank that waits for room to post its part of a step processes the r
   });
 }
 
-// This test doesn't run on rxe, which counts its retries even if the receiver is not ready. There,
-// rank 0 closes the connection to rank 1 before rank 1 detects that rank 2 is lost.
+// This test doesn't run on rxe, where attempts that find the receiver not ready also use up the
+// ordinary retry count. So rank 0's requests to rank 1 would fail there before rank 1 detects that
+// rank 2 is lost.
 TEST_CASE("a rank that waits for room is notified by a rank whose receiver is not ready",
           "[long][not-in-vm]") {
   learn_without_room([](world& mine, const numbers&) { const world gone = std::move(mine); });

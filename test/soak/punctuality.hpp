@@ -67,13 +67,13 @@ class punctuality {
     ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
     return std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec);
   }
-  /// Alternates between sleeping and working, and adds up by how much each turn takes longer than
-  /// it should.
+  /// Alternates between sleeping and working, and adds up how much longer each turn takes than it
+  /// should.
   void lose(const std::stop_token& stop) {
     while (!stop.stop_requested()) {
       const auto worked = processor_time();
-      // steady: this sleep is part of the measurement, which determines by how much sleeps are too
-      // long
+      // steady: this sleep is part of the measurement, which determines how much too long sleeps
+      // are
       std::this_thread::sleep_for(step - work);
       while (processor_time() - worked < work) {
       }

@@ -126,8 +126,8 @@ TEST_CASE("receives of inboxes occupy the queue but no slots") {
   receive_slot& slot = receives.post();
   CHECK_FALSE(receives.slots.has_room());
   CHECK(receives.slots.held() == 1);
-  // Receives of inboxes count as completed in the order in which all receives of the queue
-  // complete.
+  // Receives complete in the order of posting. Once the three receives of inboxes have left the
+  // queue, the one in `slot` is next.
   for (int i = 0; i < 3; ++i) receives.slots.note_left();
   CHECK(receives.slots.number_of(slot) == receives.slots.completed());
   receives.complete(slot);

@@ -7,8 +7,8 @@
 
 namespace verbspp::detail {
 
-/// An object that functions of a channel hold. It asserts, in debug builds, that only one thread at
-/// a time is in these functions.
+/// A guard that functions of a channel create as a local variable. In debug builds, it asserts that
+/// only one thread at a time is in these functions.
 class one_thread {
  public:
   VERBSPP_DATA_PATH explicit one_thread([[maybe_unused]] unsigned& users) noexcept
