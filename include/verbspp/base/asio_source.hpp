@@ -112,7 +112,7 @@ template <class Source>
 concept WaitsForReading = because(
     !requires(const Source& each) { each.events(); },
     "this source may also have to wait until its socket is writable, and an asio_source does not: "
-    "let Asio wait for the events of the socket that events() returns");
+    "let Asio wait on file_descriptor() for the events that events() returns");
 
 }  // namespace detail
 

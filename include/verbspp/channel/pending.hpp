@@ -70,7 +70,7 @@ class pending_request {
   /// Used by the library only: the channel of the request; null if the handle is empty.
   [[nodiscard]] channel_core* polled() const noexcept { return core_; }
 
-  /// Used by the library only: the error for a handle without a result.
+  /// Used by the library only: the error for a handle that has no request.
   [[nodiscard]] static error no_request() noexcept;
 
   /// Returns the result if it is available; does not wait for it.

@@ -250,7 +250,8 @@ class lent_memory : public counted {
   [[nodiscard]] std::size_t complete(std::size_t size) noexcept;
 
  private:
-  /// The bits of written bytes; used once a write has left a gap.
+  /// One bit for each byte of the lent memory, set if it was written; used once a write has left a
+  /// gap.
   [[nodiscard]] std::span<std::byte> bits() const noexcept {
     const bool is_writable = what_.rights.contains(access::remote_write);
     return body_.last(is_writable ? size_of_bits(what_.length) : 0);
