@@ -75,9 +75,10 @@ inline constexpr const char* collective_step = "collective step of a world";
   if (!is_lost)
     return {kind, collective_step,
             "that rank has reported that it cannot do its part of the step: see the error there"};
-  return {kind, collective_step,
-          "that rank has aborted the step, because the connection between this rank and that rank, "
-          "or between this rank and another one, is lost: call mend() on all ranks"};
+  return {
+      kind, collective_step,
+      "that rank has aborted the step, because this rank has lost its connection to that rank or "
+      "to a third rank: call mend() on all ranks"};
 }
 
 [[nodiscard]] inline error given_up() noexcept {
@@ -92,8 +93,8 @@ inline constexpr const char* collective_step = "collective step of a world";
 
 [[nodiscard]] inline error not_of_the_world() noexcept {
   return {error_kind::not_connected, collective_step,
-          "the world has not connected the current channel to that rank: the program has replaced "
-          "the channel, connected it to another peer or moved it out of the world, or mend() has "
+          "the channel to that rank is not the one that the world has connected: the program has "
+          "replaced it, connected it to another peer, or moved it out of the world, or mend() has "
           "failed"};
 }
 

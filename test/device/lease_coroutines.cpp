@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Coroutines that await a lease, or its revocation, and senders for both.
 
-#include "../eager.hpp"
+#include "coroutines.hpp"
 #include "failing_verb.hpp"
 #include "leases.hpp"
-#include <verbspp/coroutine.hpp>
 #include <verbspp/sender.hpp>
 
 #include <cerrno>
@@ -66,17 +65,6 @@ void end_connection(channel& owner, pending<>& blocking) {
     static_cast<void>(failure_of(blocking.wait(short_limit)));
     owner.poll();
   }
-}
-
-/// Polls the channel until the coroutine has ended.
-result<void>& run(routine& coroutine, channel& link) {
-  wait_until(
-      [&] {
-        link.poll();
-        return coroutine.is_done();
-      },
-      "the coroutine");
-  return coroutine.get();
 }
 
 /// Leases memory, and fills the owner's send queue with requests that cannot finish, because the
