@@ -26,7 +26,7 @@ bool awaited_message::look() noexcept {
                         "no message has arrived: check that the peer sends one, and that the "
                         "message pool has free places, or allow more time"));
   else
-    taken_ = inbox::next_arrived(*mine);
+    taken_ = mine->next_arrived();
   return taken_.has_value();
 }
 
@@ -39,7 +39,7 @@ condition::state awaited_message::test_arrival(condition& self) noexcept {
   if (mine == nullptr) return state::met;
   if (mine->is_shared) mine->is_short = mine->core.take_shared_messages();
   if (!mine->arrived.is_empty()) return state::met;
-  if (inbox::refusal(*mine)) return state::met;
+  if (mine->refusal()) return state::met;
   // Returning a place to the pool wakes no thread, so the pool has to be checked again soon.
   return mine->is_due() ? state::unmet_so_far : state::unmet;
 }

@@ -593,18 +593,18 @@ template <class Next>
 VERBSPP_DATA_PATH void caller_core::take_each(Next next) noexcept {
   inbox_state& answers = *answers_.state_.get();
   pool_places& places = *answers.pool.places();
-  for (std::uint32_t place; (place = next(answers)) != inbox::nothing;)
+  for (std::uint32_t place; (place = next(answers)) != inbox_state::nothing;)
     take(message(&places, place, places.record(place).work.bytes_filled(0)));
   // Posts receives for the next answers, if a batch is due.
   if (const auto refused = answers_.next_arrived()) fail(refused->assume_error());
 }
 
 void caller_core::poll() noexcept {
-  take_each([](inbox_state& answers) { return inbox::take(answers); });
+  take_each([](inbox_state& answers) { return answers.take(); });
 }
 
 void caller_core::take_arrived() noexcept {
-  take_each([](inbox_state& answers) { return inbox::take_arrived(answers); });
+  take_each([](inbox_state& answers) { return answers.take_arrived(); });
 }
 
 VERBSPP_DATA_PATH void caller_core::count_answer(std::uint32_t credits) noexcept {

@@ -23,32 +23,14 @@ constexpr char lost_memory[] =
 
 }  // namespace
 
-VERBSPP_DATA_PATH inbox_state* channel_core::inbox_of(std::uint64_t wr_id) const noexcept {
-  inbox_state* each = first_inbox_;
-  while (each != nullptr && each->next_wr_id() != wr_id) each = each->next;
-  return each;
-}
-
-VERBSPP_DATA_PATH void channel_core::deliver(inbox_state& inbox,
-                                             const ibv_wc& completion) noexcept {
-  const std::uint32_t place = receive_message(inbox, completion);
-  if (inbox.itself) [[unlikely]] {
-    inbox.pool.places()->give_back(place);
-    return forget_if_finished(inbox);
-  }
-  inbox.arrived.append(*inbox.pool.places(), place);
-  ++inbox.messages;
-  ++inbox_messages_;
-}
-
 VERBSPP_DATA_PATH void channel_core::complete_receive(const ibv_wc& completion) noexcept {
-  inbox_state* const inbox = inbox_of(completion.wr_id);
+  inbox_state* const inbox = inboxes_.find(completion.wr_id);
   receive_slot* const slot = inbox != nullptr ? nullptr : receives_.find(completion.wr_id);
   if (inbox == nullptr && slot == nullptr) [[unlikely]]
     return;
   if ((completion.wc_flags & IBV_WC_WITH_INV) != 0 && leases_ != nullptr) [[unlikely]]
     leases_->note_invalidated(completion.invalidated_rkey);
-  if (inbox != nullptr) return deliver(*inbox, completion);
+  if (inbox != nullptr) return inboxes_.deliver(*inbox, receive_message(*inbox, completion));
   slot->status = IBV_WC_SUCCESS;
   slot->opcode = number_of(completion.opcode);
   slot->byte_count = completion.byte_len;
@@ -167,7 +149,7 @@ bool channel_core::complete_all(const ibv_wc (&completions)[16], int filled) noe
 
 void channel_core::complete_failed(const ibv_wc& completion) noexcept {
   const std::uint32_t status = number_of(completion.status);
-  if (inbox_state* const inbox = inbox_of(completion.wr_id))
+  if (inbox_state* const inbox = inboxes_.find(completion.wr_id))
     return fail_receive(*inbox, status, completion.vendor_err);
   if (is_receive(completion.wr_id)) {
     receive_slot* const slot = receives_.find(completion.wr_id);
@@ -204,22 +186,11 @@ void channel_core::fail_receive(receive_slot& slot, std::uint32_t status,
 
 void channel_core::fail_receive(inbox_state& inbox, std::uint32_t status,
                                 std::uint32_t vendor_code) noexcept {
-  const std::uint32_t place = take_posted(inbox);
+  const std::uint32_t place = inboxes_.take_posted(inbox);
+  receives_.note_left();
   if (!guard_.is_lost()) inbox.pool.places()->give_back(place);
   note_failure(connection_.failed(status, vendor_code, place, work_operation::receive), nullptr);
-  forget_if_finished(inbox);
-}
-
-/// Fails all receives that inboxes have posted.
-void channel_core::flush_inboxes() noexcept {
-  for (inbox_state* each = first_inbox_; each != nullptr;) {
-    // If the inbox was destroyed, its state is deleted when its last receive fails.
-    inbox_state* const next = each->next;
-    each->tag = new_inbox_tag();
-    for (std::uint32_t left = each->posted; left != 0; --left)
-      fail_receive(*each, IBV_WC_WR_FLUSH_ERR, 0);
-    each = next;
-  }
+  inboxes_.delete_if_finished(inbox);
 }
 
 /// Breaks the connection, because a shared receive of this channel has failed.

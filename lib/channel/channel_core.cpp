@@ -2,6 +2,7 @@
 /// \file
 /// The life of a channel's connection.
 #include "channel/hub_state.hpp"
+#include "channel/inbox_state.hpp"
 #include "channel/lease_book.hpp"
 #include "channel/waiting.hpp"
 #include <verbspp/channel/detail/channel_core.hpp>
@@ -139,7 +140,7 @@ result<void> channel_core::prepare() noexcept {
     VERBSPP_TRYV(enter_hub());
   else
     VERBSPP_TRYV(connection_.make_queue());
-  const std::uint32_t not_of_sends = inboxes_ + scopes_.count() + receives_.held();
+  const std::uint32_t not_of_sends = inboxes_.count() + scopes_.count() + receives_.held();
   VERBSPP_TRYV(sends_.begin_connection(handles_ != 0, handles_ > not_of_sends));
   VERBSPP_TRYV(connection_.make_queue_pair());
   const queue_pair_settings& asked = settings.queue_pair;
@@ -263,7 +264,7 @@ void channel_core::destroy_queue_pair() noexcept {
     fail_send(sends_.completed(), work_operation::send, IBV_WC_WR_FLUSH_ERR, 0);
   receives_.for_each_posted(
       [this](receive_slot& slot) { fail_receive(slot, IBV_WC_WR_FLUSH_ERR, 0); });
-  flush_inboxes();
+  inboxes_.flush([this](inbox_state& inbox) { fail_receive(inbox, IBV_WC_WR_FLUSH_ERR, 0); });
   receives_.empty_queue();
   // The hub has dropped the news of the channel, and no completion reports the requests that were
   // flushed here.

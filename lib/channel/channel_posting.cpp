@@ -29,8 +29,7 @@ result<std::uint32_t> channel_core::post_receives(inbox_state& inbox,
     places.record(place_at(count - 1)).next = message_list::none;
     inbox.places_posted.append(places, {.first = place_at(0), .last = place_at(count - 1)});
   }
-  inbox.posted += count;
-  inbox_receives_ += count;
+  inboxes_.note_posted(inbox, count);
   receives_.note_posted(count);
   if (places.is_watched()) [[unlikely]]
     inbox.batch.hide(count);
@@ -39,32 +38,14 @@ result<std::uint32_t> channel_core::post_receives(inbox_state& inbox,
 }
 
 void channel_core::open_inbox(inbox_state& inbox) noexcept {
-  inbox.tag = new_inbox_tag();
-  inbox.next = std::exchange(first_inbox_, &inbox);
-  ++inboxes_;
+  inboxes_.add(inbox);
   open_handle();
 }
 
 void channel_core::drop_inbox(owned<inbox_state> dropped) noexcept {
-  inbox_state& inbox = *dropped.get();
-  inbox_messages_ -= inbox.messages;
-  if (shared_inbox_ == &inbox) {
-    shared_inbox_ = nullptr;
-    if (member_->hub) member_->hub->drop_inbox(*member_.get());
-  }
-  --inboxes_;
-  inbox.itself = std::move(dropped);
-  forget_if_finished(inbox);
+  if (inboxes_.shared() == dropped.get() && member_->hub) member_->hub->drop_inbox(*member_.get());
+  inboxes_.remove(std::move(dropped));
   drop_handle();
-}
-
-/// Destroys the state of an inbox that was destroyed, if no receives are posted.
-void channel_core::forget_if_finished(inbox_state& inbox) noexcept {
-  if (!inbox.itself || inbox.posted != 0) return;
-  inbox_state** link = &first_inbox_;
-  while (*link != &inbox) link = &(*link)->next;
-  *link = inbox.next;
-  const owned<inbox_state> finished = std::move(inbox.itself);
 }
 
 bool channel_core::has_shared_messages() const noexcept {
@@ -81,17 +62,16 @@ result<void> channel_core::open_shared_inbox(inbox_state& inbox) noexcept {
                  "a channel of a hub with a pool has one inbox at a time, but this channel already "
                  "has an inbox");
   inbox.is_shared = true;
-  shared_inbox_ = &inbox;
+  inboxes_.set_shared(inbox);
   return success();
 }
 
 bool channel_core::take_shared_messages() noexcept {
-  if (shared_inbox_ == nullptr || !member_->hub) return false;
+  inbox_state* const inbox = inboxes_.shared();
+  if (inbox == nullptr || !member_->hub) return false;
   bool is_short = false;
-  const std::uint32_t count =
-      member_->hub->take_messages(*member_.get(), shared_inbox_->arrived, is_short);
-  shared_inbox_->messages += count;
-  inbox_messages_ += count;
+  inboxes_.note_arrived(*inbox,
+                        member_->hub->take_messages(*member_.get(), inbox->arrived, is_short));
   return is_short;
 }
 

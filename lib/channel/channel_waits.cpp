@@ -111,9 +111,10 @@ result<wait_end> channel_core::wait_for_message(const looking& look,
 }
 
 bool channel_core::has_news(std::uint64_t known) const noexcept {
-  const std::uint32_t held = outstanding() - inbox_receives_ - sends_.unheld() - receives_.unheld();
-  const std::uint32_t without_result = inboxes_ + scopes_.count() + callers_ + held;
-  return connection_.failure() || handles_ > without_result || inbox_messages_ != 0 ||
+  const std::uint32_t held =
+      outstanding() - inboxes_.posted() - sends_.unheld() - receives_.unheld();
+  const std::uint32_t without_result = inboxes_.count() + scopes_.count() + callers_ + held;
+  return connection_.failure() || handles_ > without_result || inboxes_.messages() != 0 ||
          completed() != known || handed_.has_some() || continuations_.has_stop();
 }
 

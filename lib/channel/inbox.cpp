@@ -14,6 +14,82 @@
 
 namespace verbspp {
 
+namespace detail {
+
+result<void> inbox_state::fill() noexcept {
+  if (is_shared) {
+    const channel_state state = core.state();
+    if (state == channel_state::prepared || state == channel_state::connected) return success();
+    return core.connection().refusal(taking_message);
+  }
+  if (!core.receives().is_open()) return core.connection().refusal(posting_receive);
+  while (is_due()) {
+    VERBSPP_TRY(count, core.post_receives(*this, refill));
+    if (count == 0) break;
+  }
+  return success();
+}
+
+VERBSPP_DATA_PATH result<message> inbox_state::message_in(std::uint32_t place) noexcept {
+  pool_places& places = *pool.places();
+  result<message> made(std::in_place, &places, place, places.record(place).work.bytes_filled(0));
+  // If this fails, `next` tries again, and returns the error once there are neither receives nor
+  // messages.
+  if (is_due()) [[unlikely]]
+    static_cast<void>(fill());
+  return made;
+}
+
+std::optional<result<message>> inbox_state::refusal() noexcept {
+  const auto filled = fill();
+  if (in_use() == 0 && !filled.has_value()) return filled.assume_error();
+  return std::nullopt;
+}
+
+std::optional<result<message>> inbox_state::next_message() noexcept {
+  const std::uint32_t place = take();
+  if (place != nothing) return message_in(place);
+  return refusal();
+}
+
+std::optional<result<message>> inbox_state::next_arrived() noexcept {
+  const std::uint32_t place = take_arrived();
+  if (place != nothing) return message_in(place);
+  return refusal();
+}
+
+result<message> inbox_state::wait_longer(call_limit limit) noexcept {
+  const wait_limit until = limit.begin(core.connection().settings().default_limit);
+  std::uint32_t place = nothing;
+  std::optional<result<message>> refused;
+  const auto look = [&] {
+    place = take();
+    if (place != nothing) return condition::state::met;
+    // An error is found when receives are posted. If the channel breaks, its receives are flushed,
+    // so new ones are due to be posted.
+    if (!is_due() && !is_shared) [[likely]]
+      return condition::state::unmet;
+    refused = is_shared ? refusal() : next_message();
+    if (refused) return condition::state::met;
+    // Returning a place to the pool wakes no thread, so the sleep has to be short.
+    return is_due() || is_short ? condition::state::unmet_so_far : condition::state::unmet;
+  };
+  VERBSPP_TRY(end, core.wait_for_message(look, until));
+  if (place != nothing) return message_in(place);
+  if (!refused && end == wait_end::completions) refused = next_message();
+  if (refused) return std::move(*refused);
+  return until.failure(
+      taking_message,
+      in_use() != 0 || is_shared
+          ? "no message has arrived: check that the peer sends one, and that the message pool has "
+            "free places, or allow more time"
+          : "the inbox has no receive posted, because the message pool has no free place, or other "
+            "receives fill the channel's receive queue: drop messages, create the pool with more "
+            "places, or build the channel with a larger max_receive_work_requests");
+}
+
+}  // namespace detail
+
 namespace {
 
 error moved_from() noexcept {
@@ -83,7 +159,7 @@ result<inbox> inbox::open(detail::channel_core& core, const message_pool& pool,
   if (!state || !state->batch.allocate(*pool.places(), refill))
     return error::from_errno(ENOMEM, detail::opening_inbox);
   inbox made(std::move(state));
-  VERBSPP_TRYV(fill(*made.state_.get()));
+  VERBSPP_TRYV(made.state_->fill());
   return made;
 }
 
@@ -126,102 +202,25 @@ std::ostream& operator<<(std::ostream& out, const inbox& printed) {
   return out << ", messages that have arrived: " << std::to_string(mine.messages);
 }
 
-result<void> inbox::fill(detail::inbox_state& mine) noexcept {
-  if (mine.is_shared) {
-    const channel_state state = mine.core.state();
-    if (state == channel_state::prepared || state == channel_state::connected) return success();
-    return mine.core.connection().refusal(detail::taking_message);
-  }
-  if (!mine.core.receives().is_open())
-    return mine.core.connection().refusal(detail::posting_receive);
-  while (mine.is_due()) {
-    VERBSPP_TRY(posted, mine.core.post_receives(mine, mine.refill));
-    if (posted == 0) break;
-  }
-  return success();
-}
-
-VERBSPP_DATA_PATH result<message> inbox::message_in(detail::inbox_state& mine,
-                                                    std::uint32_t place) noexcept {
-  detail::pool_places& places = *mine.pool.places();
-  result<message> made(std::in_place, &places, place, places.record(place).work.bytes_filled(0));
-  // If this fails, `next` tries again, and returns the error once there are neither receives nor
-  // messages.
-  if (mine.is_due()) [[unlikely]]
-    static_cast<void>(fill(mine));
-  return made;
-}
-
-std::optional<result<message>> inbox::refusal(detail::inbox_state& mine) noexcept {
-  const auto filled = fill(mine);
-  if (mine.in_use() == 0 && !filled.has_value()) return filled.assume_error();
-  return std::nullopt;
-}
-
-std::optional<result<message>> inbox::next(detail::inbox_state& mine) noexcept {
-  const std::uint32_t place = take(mine);
-  if (place != nothing) return message_in(mine, place);
-  return refusal(mine);
-}
-
-std::optional<result<message>> inbox::next_arrived(detail::inbox_state& mine) noexcept {
-  const std::uint32_t place = take_arrived(mine);
-  if (place != nothing) return message_in(mine, place);
-  return refusal(mine);
-}
-
 std::optional<result<message>> inbox::next() noexcept {
   if (!state_) return moved_from();
-  detail::inbox_state& mine = *state_.get();
-  if (mine.arrived.is_empty()) return next(mine);
-  return message_in(mine, take_arrived(mine));
+  if (state_->arrived.is_empty()) return state_->next_message();
+  return state_->message_in(state_->take_arrived());
 }
 
 std::optional<result<message>> inbox::next_arrived() noexcept {
   if (!state_) return moved_from();
-  return next_arrived(*state_.get());
+  return state_->next_arrived();
 }
 
 result<message> inbox::wait(call_limit limit) noexcept {
   if (!state_) [[unlikely]]
     return moved_from();
   detail::inbox_state& mine = *state_.get();
-  const std::uint32_t place = take(mine);
-  if (place == nothing) [[unlikely]]
-    return wait_longer(limit);
-  return message_in(mine, place);
-}
-
-result<message> inbox::wait_longer(call_limit limit) noexcept {
-  detail::inbox_state& mine = *state_.get();
-  const wait_limit until = limit.begin(mine.core.connection().settings().default_limit);
-  std::uint32_t place = nothing;
-  std::optional<result<message>> refused;
-  const auto look = [&] {
-    place = take(mine);
-    if (place != nothing) return detail::condition::state::met;
-    // An error is found when receives are posted. If the channel breaks, its receives are flushed,
-    // so new ones are due to be posted.
-    if (!mine.is_due() && !mine.is_shared) [[likely]]
-      return detail::condition::state::unmet;
-    refused = mine.is_shared ? refusal(mine) : next(mine);
-    if (refused) return detail::condition::state::met;
-    // Returning a place to the pool wakes no thread, so the sleep has to be short.
-    return mine.is_due() || mine.is_short ? detail::condition::state::unmet_so_far
-                                          : detail::condition::state::unmet;
-  };
-  VERBSPP_TRY(end, mine.core.wait_for_message(look, until));
-  if (place != nothing) return message_in(mine, place);
-  if (!refused && end == wait_end::completions) refused = next(mine);
-  if (refused) return std::move(*refused);
-  return until.failure(
-      detail::taking_message,
-      mine.in_use() != 0 || mine.is_shared
-          ? "no message has arrived: check that the peer sends one, and that the message pool has "
-            "free places, or allow more time"
-          : "the inbox has no receive posted, because the message pool has no free place, or other "
-            "receives fill the channel's receive queue: drop messages, create the pool with more "
-            "places, or build the channel with a larger max_receive_work_requests");
+  const std::uint32_t place = mine.take();
+  if (place == detail::inbox_state::nothing) [[unlikely]]
+    return mine.wait_longer(limit);
+  return mine.message_in(place);
 }
 
 }  // namespace verbspp

@@ -4,12 +4,17 @@
 #include "channel/receive_batch.hpp"
 #include <verbspp/base/detail/owned.hpp>
 #include <verbspp/channel/detail/channel_core.hpp>
+#include <verbspp/channel/detail/inbox_list.hpp>
 #include <verbspp/channel/detail/pool_places.hpp>
+#include <verbspp/channel/detail/wr_id.hpp>
 #include <verbspp/channel/inbox.hpp>
+#include <verbspp/channel/message.hpp>
 #include <verbspp/channel/message_pool.hpp>
 #include <verbspp/memory/detail/watched_memory.hpp>
 
 #include <cstdint>
+#include <optional>
+#include <utility>
 
 #pragma GCC visibility push(hidden)
 
@@ -30,6 +35,26 @@ struct [[gnu::visibility("hidden")]] inbox_state {
   /// The number of places that are posted, or that contain messages that have not been taken.
   [[nodiscard]] std::uint32_t in_use() const noexcept { return posted + messages; }
 
+  static constexpr std::uint32_t nothing = UINT32_MAX;
+  /// Takes the next message if one has arrived, but posts no receives.
+  /// \returns its place, or `nothing`
+  [[nodiscard]] std::uint32_t take() noexcept;
+  /// As `take`, but does not poll for completions.
+  [[nodiscard]] std::uint32_t take_arrived() noexcept;
+  /// Returns a message that was taken, and posts receives if that is due.
+  [[nodiscard]] result<message> message_in(std::uint32_t place) noexcept;
+  /// Posts receives in batches while there is room for a batch, and the pool has free places.
+  [[nodiscard]] result<void> fill() noexcept;
+  /// Posts receives. \returns the error if this fails while the inbox has neither receives nor
+  /// messages
+  [[nodiscard]] std::optional<result<message>> refusal() noexcept;
+  /// Implements `inbox::next`.
+  [[nodiscard]] std::optional<result<message>> next_message() noexcept;
+  /// As `next_message`, but does not poll for completions.
+  [[nodiscard]] std::optional<result<message>> next_arrived() noexcept;
+  /// Implements `inbox::wait`, if no message has arrived.
+  [[nodiscard]] result<message> wait_longer(call_limit limit) noexcept;
+
   channel_core& core;
   message_pool pool;
   std::uint32_t depth;
@@ -49,20 +74,89 @@ struct [[gnu::visibility("hidden")]] inbox_state {
   bool is_shared = false;       ///< the hub posts the receives; depth, refill and batch are unused
 };
 
-VERBSPP_DATA_PATH std::uint32_t channel_core::take_posted(inbox_state& inbox) noexcept {
+inline std::uint64_t inbox_list::new_tag() noexcept {
+  return inbox_receive << operation_at | std::uint64_t{tags_++ & 0xffffff} << 32;
+}
+
+inline void inbox_list::add(inbox_state& inbox) noexcept {
+  inbox.tag = new_tag();
+  inbox.next = std::exchange(first_, &inbox);
+  ++count_;
+}
+
+inline void inbox_list::remove(owned<inbox_state> destroyed) noexcept {
+  inbox_state& inbox = *destroyed.get();
+  messages_ -= inbox.messages;
+  if (shared_ == &inbox) shared_ = nullptr;
+  --count_;
+  inbox.itself = std::move(destroyed);
+  delete_if_finished(inbox);
+}
+
+inline void inbox_list::delete_if_finished(inbox_state& inbox) noexcept {
+  if (!inbox.itself || inbox.posted != 0) return;
+  inbox_state** link = &first_;
+  while (*link != &inbox) link = &(*link)->next;
+  *link = inbox.next;
+  const owned<inbox_state> finished = std::move(inbox.itself);
+}
+
+VERBSPP_DATA_PATH inbox_state* inbox_list::find(std::uint64_t wr_id) const noexcept {
+  inbox_state* each = first_;
+  while (each != nullptr && each->next_wr_id() != wr_id) each = each->next;
+  return each;
+}
+
+VERBSPP_DATA_PATH void inbox_list::note_posted(inbox_state& inbox, std::uint32_t count) noexcept {
+  inbox.posted += count;
+  posted_ += count;
+}
+
+VERBSPP_DATA_PATH std::uint32_t inbox_list::take_posted(inbox_state& inbox) noexcept {
   pool_places& places = *inbox.pool.places();
   const std::uint32_t place = inbox.places_posted.take_first(places);
   if (places.is_watched()) [[unlikely]]
     device_returns(reinterpret_cast<std::uintptr_t>(places.at(place)), places.place_size());
   --inbox.posted;
-  --inbox_receives_;
-  receives_.note_left();
+  --posted_;
   return place;
+}
+
+template <class Fail>
+void inbox_list::flush(Fail fail) noexcept {
+  for (inbox_state* each = first_; each != nullptr;) {
+    // If the inbox was destroyed, its state is deleted when its last receive fails.
+    inbox_state* const next = each->next;
+    each->tag = new_tag();
+    for (std::uint32_t left = each->posted; left != 0; --left) fail(*each);
+    each = next;
+  }
+}
+
+VERBSPP_DATA_PATH void inbox_list::deliver(inbox_state& inbox, std::uint32_t place) noexcept {
+  if (inbox.itself) [[unlikely]] {
+    inbox.pool.places()->give_back(place);
+    return delete_if_finished(inbox);
+  }
+  inbox.arrived.append(*inbox.pool.places(), place);
+  note_arrived(inbox, 1);
+}
+
+VERBSPP_DATA_PATH void inbox_list::note_arrived(inbox_state& inbox, std::uint32_t count) noexcept {
+  inbox.messages += count;
+  messages_ += count;
+}
+
+VERBSPP_DATA_PATH std::uint32_t inbox_list::take_arrived(inbox_state& inbox) noexcept {
+  --inbox.messages;
+  --messages_;
+  return inbox.arrived.take_first(*inbox.pool.places());
 }
 
 VERBSPP_DATA_PATH std::uint32_t channel_core::receive_message(inbox_state& inbox,
                                                               const ibv_wc& completion) noexcept {
-  const std::uint32_t place = take_posted(inbox);
+  const std::uint32_t place = inboxes_.take_posted(inbox);
+  receives_.note_left();
   inbox.pool.places()->fill(place, completed_work(completion), {});
   return place;
 }
@@ -86,26 +180,18 @@ VERBSPP_DATA_PATH bool channel_core::collect(inbox_state& inbox, std::uint32_t& 
   return complete_all(completions, filled);
 }
 
-}  // namespace verbspp::detail
-
-namespace verbspp {
-
-VERBSPP_DATA_PATH std::uint32_t inbox::take(detail::inbox_state& mine) noexcept {
+VERBSPP_DATA_PATH std::uint32_t inbox_state::take() noexcept {
   std::uint32_t place = nothing;
-  while (mine.arrived.is_empty() && mine.core.collect(mine, place)) {
+  while (arrived.is_empty() && core.collect(*this, place)) {
   }
-  return place != nothing ? place : take_arrived(mine);
+  return place != nothing ? place : take_arrived();
 }
 
-VERBSPP_DATA_PATH std::uint32_t inbox::take_arrived(detail::inbox_state& mine) noexcept {
-  if (mine.arrived.is_empty() && mine.is_shared) mine.is_short = mine.core.take_shared_messages();
-  if (mine.arrived.is_empty()) return nothing;
-  const std::uint32_t place = mine.arrived.take_first(*mine.pool.places());
-  --mine.messages;
-  mine.core.note_message_taken();
-  return place;
+VERBSPP_DATA_PATH std::uint32_t inbox_state::take_arrived() noexcept {
+  if (arrived.is_empty() && is_shared) is_short = core.take_shared_messages();
+  return arrived.is_empty() ? nothing : core.inboxes().take_arrived(*this);
 }
 
-}  // namespace verbspp
+}  // namespace verbspp::detail
 
 #pragma GCC visibility pop

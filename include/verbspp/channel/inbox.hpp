@@ -114,7 +114,6 @@ class inbox {
   friend std::ostream& operator<<(std::ostream& out, const inbox& printed);
 
  private:
-  friend detail::awaited_message;
   friend detail::caller_core;  // takes the places of messages directly
 
   explicit inbox(detail::owned<detail::inbox_state>&& state) noexcept;
@@ -122,25 +121,6 @@ class inbox {
                                           const inbox_options& options) noexcept;
   [[nodiscard]] static result<inbox> open_shared(detail::channel_core& core,
                                                  const message_pool& pool) noexcept;
-  static constexpr std::uint32_t nothing = UINT32_MAX;
-  /// Takes the next message if one has arrived, but posts no receives.
-  /// \returns its place, or `nothing`
-  [[nodiscard]] static std::uint32_t take(detail::inbox_state& mine) noexcept;
-  /// As `take`, but does not poll for completions.
-  [[nodiscard]] static std::uint32_t take_arrived(detail::inbox_state& mine) noexcept;
-  /// Returns a message that was taken, and posts receives if that is due.
-  [[nodiscard]] static result<message> message_in(detail::inbox_state& mine,
-                                                  std::uint32_t place) noexcept;
-  /// Posts receives in batches while there is room for a batch, and the pool has free places.
-  [[nodiscard]] static result<void> fill(detail::inbox_state& mine) noexcept;
-  /// Posts receives. \returns the error if this fails while the inbox has neither receives nor
-  /// messages
-  [[nodiscard]] static std::optional<result<message>> refusal(detail::inbox_state& mine) noexcept;
-  [[nodiscard]] static std::optional<result<message>> next(detail::inbox_state& mine) noexcept;
-  /// As `next`, but does not poll for completions.
-  [[nodiscard]] static std::optional<result<message>> next_arrived(
-      detail::inbox_state& mine) noexcept;
-  [[nodiscard]] result<message> wait_longer(call_limit limit) noexcept;
   void leave() noexcept;
 
   detail::owned<detail::inbox_state> state_;  ///< null if it was moved from

@@ -12,6 +12,7 @@
 #include <verbspp/channel/detail/channel_connection.hpp>
 #include <verbspp/channel/detail/continuations.hpp>
 #include <verbspp/channel/detail/handed_calls.hpp>
+#include <verbspp/channel/detail/inbox_list.hpp>
 #include <verbspp/channel/detail/memory_guard.hpp>
 #include <verbspp/channel/detail/one_thread.hpp>
 #include <verbspp/channel/detail/open_scopes.hpp>
@@ -73,6 +74,7 @@ class channel_core {
   [[nodiscard]] VERBSPP_DATA_PATH const receive_slots& receives() const noexcept {
     return receives_;
   }
+  [[nodiscard]] VERBSPP_DATA_PATH inbox_list& inboxes() noexcept { return inboxes_; }
   [[nodiscard]] VERBSPP_DATA_PATH const channel_connection& connection() const noexcept {
     return connection_;
   }
@@ -259,8 +261,6 @@ class channel_core {
   /// Moves the channel's messages in the hub's pool to the inbox of `open_shared_inbox`.
   /// \returns true if the pool has too few places for the hub's receives
   bool take_shared_messages() noexcept;
-  /// Records that a message was taken from an inbox.
-  VERBSPP_DATA_PATH void note_message_taken() noexcept { --inbox_messages_; }
   /// Removes a handle from the count. This may destroy the core.
   VERBSPP_DATA_PATH void drop_handle() noexcept {
     if (--handles_ == 0 && sends_.is_suspect()) [[unlikely]]
@@ -584,20 +584,10 @@ class channel_core {
   [[gnu::noinline]] bool complete_all(const ibv_wc (&completions)[16], int filled) noexcept;
   void complete(const ibv_wc& completion) noexcept;
   void complete_receive(const ibv_wc& completion) noexcept;
-  void deliver(inbox_state& inbox, const ibv_wc& completion) noexcept;
-  /// Removes the place of the receive that completes next. Defined in inbox_state.hpp.
-  [[nodiscard]] std::uint32_t take_posted(inbox_state& inbox) noexcept;
-  /// Records the completion of that receive. Defined in inbox_state.hpp.
+  /// Records the completion of the inbox's next receive. Defined in inbox_state.hpp.
   /// \returns the place of the message
   [[nodiscard]] std::uint32_t receive_message(inbox_state& inbox,
                                               const ibv_wc& completion) noexcept;
-  /// The inbox whose next receive has this `wr_id`; null if there is none.
-  [[nodiscard]] inbox_state* inbox_of(std::uint64_t wr_id) const noexcept;
-  void forget_if_finished(inbox_state& inbox) noexcept;
-  void flush_inboxes() noexcept;
-  [[nodiscard]] std::uint64_t new_inbox_tag() noexcept {
-    return inbox_receive << operation_at | std::uint64_t{inbox_tags_++ & 0xffffff} << 32;
-  }
   void complete_failed(const ibv_wc& completion) noexcept;
   void complete(receive_slot& slot) noexcept { receives_.complete(slot, place_of(slot), guard_); }
   void fail_send(std::uint64_t number, work_operation operation, std::uint32_t status,
@@ -682,13 +672,8 @@ class channel_core {
   send_window sends_{};
   channel_connection connection_;
   std::uint32_t handles_ = 0;  ///< handles, inboxes, open scopes, and `callers_`
-  std::uint32_t inboxes_ = 0;
-  std::uint32_t inbox_tags_ = 0;         ///< counts the tags that inboxes have had
-  inbox_state* first_inbox_ = nullptr;   ///< inboxes, even destroyed ones whose receives are posted
-  std::uint32_t inbox_receives_ = 0;     ///< outstanding receives of inboxes
-  std::uint32_t inbox_messages_ = 0;     ///< messages of inboxes that were not taken
-  inbox_state* shared_inbox_ = nullptr;  ///< for messages that arrive in the pool of the hub
-  unsigned users_ = 0;                   ///< threads inside the channel's functions, for assertions
+  inbox_list inboxes_{};
+  unsigned users_ = 0;       ///< threads inside the channel's functions, for assertions
   std::uint64_t known_ = 0;  ///< the number of completed requests that waits have reported
   open_scopes scopes_{};
   /// A stop request for a waiting continuation calls its `wake`, which records the request, and

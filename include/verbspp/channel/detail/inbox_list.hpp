@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/config.hpp>
+#include <verbspp/base/detail/owned.hpp>
+
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+
+namespace verbspp::detail {
+
+struct inbox_state;
+
+/// The inboxes of a channel, with their posted receives and arrived messages. An inbox that was
+/// destroyed stays in the list until its last posted receive has finished. The functions that
+/// access the state of an inbox are defined in lib/channel/inbox_state.hpp.
+class inbox_list {
+ public:
+  inbox_list() noexcept = default;
+  inbox_list(const inbox_list&) = delete;
+  inbox_list& operator=(const inbox_list&) = delete;
+
+  // The sums of all inboxes.
+
+  /// The number of inboxes that were not destroyed.
+  [[nodiscard]] std::uint32_t count() const noexcept { return count_; }
+  /// The number of posted receives.
+  [[nodiscard]] std::uint32_t posted() const noexcept { return posted_; }
+  /// The number of messages that were not taken.
+  [[nodiscard]] std::uint32_t messages() const noexcept { return messages_; }
+
+  // The inboxes.
+
+  void add(inbox_state& inbox) noexcept;
+  /// Removes an inbox that is being destroyed. Its state is deleted once it has no posted receives.
+  void remove(owned<inbox_state> destroyed) noexcept;
+  /// The inbox whose next receive has this `wr_id`; null if there is none.
+  [[nodiscard]] inbox_state* find(std::uint64_t wr_id) const noexcept;
+  /// The inbox that gets the channel's messages from the pool of the hub; null if there is none.
+  [[nodiscard]] inbox_state* shared() const noexcept { return shared_; }
+  void set_shared(inbox_state& inbox) noexcept { shared_ = &inbox; }
+
+  // Receives.
+
+  /// Records receives that were posted, whose places are in the list of the inbox already.
+  void note_posted(inbox_state& inbox, std::uint32_t count) noexcept;
+  /// Removes and returns the place of the receive that completes next. \pre a receive is posted
+  [[nodiscard]] std::uint32_t take_posted(inbox_state& inbox) noexcept;
+  /// Deletes the state of a destroyed inbox that has no posted receives; otherwise a no-op.
+  void delete_if_finished(inbox_state& inbox) noexcept;
+  /// Gives each inbox a new tag, and calls `fail(inbox)` for each of its posted receives. `fail`
+  /// must call `take_posted`, and may call `delete_if_finished`.
+  template <class Fail>
+  void flush(Fail fail) noexcept;
+
+  // Messages.
+
+  /// Adds a message to an inbox. If the inbox was destroyed, returns the place to the pool.
+  void deliver(inbox_state& inbox, std::uint32_t place) noexcept;
+  /// Records messages that were appended to the list of the inbox.
+  void note_arrived(inbox_state& inbox, std::uint32_t count) noexcept;
+  /// Removes and returns the place of the first message. \pre a message has arrived
+  [[nodiscard]] std::uint32_t take_arrived(inbox_state& inbox) noexcept;
+
+ private:
+  [[nodiscard]] std::uint64_t new_tag() noexcept;
+
+  std::uint32_t count_ = 0;
+  std::uint32_t tags_ = 0;  ///< counts the tags that inboxes have had
+  inbox_state* first_ = nullptr;
+  std::uint32_t posted_ = 0;
+  std::uint32_t messages_ = 0;
+  inbox_state* shared_ = nullptr;
+};
+
+}  // namespace verbspp::detail

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// The list of a channel's inboxes, without a channel: the test plays the device.
+#include "channels.hpp"
+
+#include <channel/inbox_state.hpp>
+
+#include <cstdint>
+#include <vector>
+
+using namespace verbspp;
+using namespace verbspp::test;
+using detail::inbox_list;
+using detail::inbox_state;
+using detail::pool_places;
+
+namespace {
+
+struct inboxes {
+  detail::owned<inbox_state> make() {
+    detail::owned<inbox_state> made(new inbox_state{.core = detail::channel_core::empty(),
+                                                    .pool = pool,
+                                                    .depth = 4,
+                                                    .refill = 1,
+                                                    .due_below = 4});
+    list.add(*made.get());
+    return made;
+  }
+  /// Posts receives into free places of the pool.
+  void post(inbox_state& inbox, std::uint32_t count) {
+    for (std::uint32_t i = 0; i < count; ++i) {
+      const std::uint32_t place = places().take();
+      REQUIRE(place != detail::place_record::end_of_list);
+      inbox.places_posted.append(places(), place);
+    }
+    list.note_posted(inbox, count);
+  }
+  /// Completes the next receive of an inbox. \returns its place
+  std::uint32_t complete(inbox_state& inbox) {
+    const std::uint32_t place = list.take_posted(inbox);
+    places().fill(place, {0, 64, 0, 0}, {});
+    list.deliver(inbox, place);
+    return place;
+  }
+  /// Fails all posted receives. \returns the inbox of each
+  std::vector<const inbox_state*> flush() {
+    std::vector<const inbox_state*> failed;
+    list.flush([&](inbox_state& inbox) {
+      failed.push_back(&inbox);
+      places().give_back(list.take_posted(inbox));
+      list.delete_if_finished(inbox);
+    });
+    return failed;
+  }
+  pool_places& places() { return *pool.places(); }
+
+  testbed bed{};
+  message_pool pool = must(message_pool::create(bed.domain, 8, 64));
+  inbox_list list{};
+};
+
+}  // namespace
+
+TEST_CASE("each inbox finds its receives in the order in which they were posted") {
+  inboxes all;
+  const auto first = all.make();
+  const auto second = all.make();
+  CHECK(all.list.count() == 2);
+  all.post(*first.get(), 2);
+  all.post(*second.get(), 1);
+  CHECK(all.list.posted() == 3);
+  const std::uint64_t earlier = first->next_wr_id();
+  CHECK(all.list.find(earlier) == first.get());
+  CHECK(all.list.find(second->next_wr_id()) == second.get());
+
+  const std::uint32_t place = all.complete(*first.get());
+  CHECK(all.list.find(earlier) == nullptr);
+  CHECK(all.list.find(first->next_wr_id()) == first.get());
+  CHECK(all.list.posted() == 2);
+  CHECK(all.list.messages() == 1);
+  all.complete(*first.get());
+  CHECK(all.list.take_arrived(*first.get()) == place);
+  CHECK(all.list.messages() == 1);
+  CHECK(first->messages == 1);
+  CHECK(second->messages == 0);
+  all.places().give_back(place);
+  all.places().give_back(all.list.take_arrived(*first.get()));
+  CHECK(all.flush() == std::vector<const inbox_state*>{second.get()});
+  CHECK(all.pool.available() == all.pool.size());
+}
+
+TEST_CASE("a destroyed inbox stays in the list until its last receive has finished") {
+  inboxes all;
+  auto destroyed = all.make();
+  const auto other = all.make();  // is behind it in the list
+  inbox_state& left = *destroyed.get();
+  all.post(left, 3);
+  all.list.set_shared(left);
+  all.list.remove(std::move(destroyed));
+  CHECK(all.list.count() == 1);
+  CHECK(all.list.shared() == nullptr);
+  CHECK(all.list.posted() == 3);
+
+  // A message for it is dropped.
+  CHECK(all.list.find(left.next_wr_id()) == &left);
+  all.complete(left);
+  CHECK(all.list.messages() == 0);
+  CHECK(all.pool.available() == all.pool.size() - 2);
+
+  const std::uint64_t last = left.next_wr_id();
+  CHECK(all.flush().size() == 2);
+  CHECK(all.list.posted() == 0);
+  CHECK(all.list.find(last) == nullptr);
+  CHECK(all.pool.available() == all.pool.size());
+}
+
+TEST_CASE("an inbox without posted receives leaves the list when it is destroyed") {
+  inboxes all;
+  auto destroyed = all.make();
+  all.post(*destroyed.get(), 1);
+  const std::uint32_t place = all.complete(*destroyed.get());
+  all.places().give_back(place);
+  all.list.remove(std::move(destroyed));
+  CHECK(all.list.count() == 0);
+  CHECK(all.list.messages() == 0);
+  CHECK(all.flush().empty());
+}
+
+TEST_CASE("receives of an earlier connection are not found after a flush") {
+  inboxes all;
+  const auto only = all.make();
+  all.post(*only.get(), 1);
+  const std::uint64_t earlier = only->next_wr_id();
+  CHECK(all.flush().size() == 1);
+  // The pool returns the place that was returned last, so only the tag differs.
+  all.post(*only.get(), 1);
+  CHECK(static_cast<std::uint32_t>(only->next_wr_id()) == static_cast<std::uint32_t>(earlier));
+  CHECK(all.list.find(earlier) == nullptr);
+  CHECK(all.list.find(only->next_wr_id()) == only.get());
+  CHECK(all.flush().size() == 1);
+}
