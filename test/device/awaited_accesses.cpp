@@ -181,8 +181,8 @@ class awaiting_service : public service_threads {
   [[nodiscard]] received_call<keep> take_kept() { return std::move(kept.take(1)[0]); }
 
   kept_calls<keep> kept{};
-  std::atomic<bool> reads_kept{false};  ///< `keep` reads the memory in its handler
-  access_result read{};                 ///< of that handler
+  std::atomic<bool> reads_kept{false};  ///< if true, the handler of `keep` reads the memory
+  access_result read{};                 ///< the result of that read
 
  private:
   protection_domain domain_;

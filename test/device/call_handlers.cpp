@@ -26,8 +26,8 @@ namespace {
 /// A service whose handlers throw exceptions. One thread serves, until `stop_serving`.
 class throwing_service : public service_threads {
  public:
-  /// The requests of `kept_method` for which its handler throws: it has neither answered nor stored
-  /// the call, has answered it, or has stored it. Other calls are only stored.
+  /// The requests for which the handler of `kept_method` throws: before it has answered or stored
+  /// the call, after it has answered it, or after it has stored it. Other calls are only stored.
   static constexpr std::int32_t drop = 1, answer = 2, store = 3;
 
   explicit throwing_service(const testbed& bed) : service_threads(bed) {

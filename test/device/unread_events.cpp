@@ -123,7 +123,7 @@ TEST_CASE("events that a wait reads for other queues are kept once per queue") {
   CHECK(events[0] != events[1]);
 }
 
-TEST_CASE("a wait leaves no events behind when completions arrive before it sleeps") {
+TEST_CASE("waits let no events accumulate when completions arrive before they sleep") {
   const testbed bed;
   const auto channel = must(completion_channel::create(bed.context));
   const late_arrivals arrivals(bed, channel);

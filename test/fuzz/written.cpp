@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// A libFuzzer target. Whatever answer a service sends to a call that has sent its lent memory, the
-/// caller either fails the call and changes none of this memory, or changes exactly the bytes that
-/// the answer marks as written, and gets the rest of the answer.
+/// A libFuzzer target. Whatever answer a service sends to a call that has sent its lent memory,
+/// `take_written` must either return an error and change none of this memory, or change exactly the
+/// bytes that the answer marks as written, and move the rest of the answer to the beginning of the
+/// body.
 ///
 /// The first byte of the input, modulo 64, is the size of the memory. The others are the body of
 /// the answer.
