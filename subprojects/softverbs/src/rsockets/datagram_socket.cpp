@@ -25,8 +25,8 @@ namespace {
 constexpr port_space datagram_space = IPPROTO_UDP;
 
 /// The number of attempts to send a datagram while the receiver's queue is full. By default, the
-/// kernel queues few datagrams. Together, the attempts take about 2 ms, in which a running receiver
-/// makes room for one.
+/// kernel queues few datagrams. Together, the attempts take a few milliseconds, in which a running
+/// receiver makes room for one.
 constexpr int most_attempts = 20;
 constexpr timespec before_next_attempt{0, 100'000};
 

@@ -333,7 +333,8 @@ class left_over {
   }
 
   void put_back() {
-    // Each object is released after its call, since arguments are evaluated in any order.
+    // Each pointer is released in a statement of its own, since the arguments of a call are
+    // evaluated in any order.
     for (auto& each : queues_) {
       all().queues.insert(each->queue, *each);
       static_cast<void>(each.release());

@@ -222,7 +222,7 @@ void stand_in_front(context_record& opened) noexcept;
 int attend_to(ibv_cq* queue, channel_record* channel, bool one_by_one) noexcept;
 int attend_to(ibv_qp* pair) noexcept;
 /// Applies faults to device memory. Does nothing for null. If objects for the device memory of one
-/// context have different copy functions, faults affect only those with the functions of the first
+/// context have different copy functions, faults affect only copies by the functions of the first
 /// one.
 void attend_to(ibv_dm* memory) noexcept;
 

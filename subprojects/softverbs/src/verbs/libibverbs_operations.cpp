@@ -22,9 +22,9 @@ namespace {
 using make_context = void* (*)(ibv_device* device, int command_descriptor, std::size_t size,
                                verbs_context* offset, std::uint32_t driver);
 
-/// An operation of an unknown type returns either an int or a pointer, and no single value means
-/// failure for both types. This function returns an errno value, which is right for ints, because
-/// more operations return ints. It is only used if the table of libibverbs is not available.
+/// Nearly all operations return an int or a pointer, and no single value means failure for both
+/// types. This function returns an errno value, which is right for ints, because more operations
+/// return ints. It is only used if the table of libibverbs is not available.
 int refuse() noexcept {
   errno = EOPNOTSUPP;
   return EOPNOTSUPP;
