@@ -66,8 +66,8 @@ TEST_CASE("calls wait for a process that is stopped within a request and then re
   connection stranger;
   halted_writer writer(end);
 
-  // Objects that the stopped process doesn't use can be destroyed. If one of these calls waited for
-  // the stopped process, it would return EBUSY.
+  // Objects that the stopped process doesn't use can be changed or destroyed. If one of these calls
+  // waited for the stopped process, it would return EBUSY.
   CHECK(ibv_dereg_mr(stranger.right.region) == 0);
   stranger.right.region = nullptr;
   CHECK(take_rights(stranger.right) == 0);

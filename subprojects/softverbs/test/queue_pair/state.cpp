@@ -55,7 +55,7 @@ void bring_to(endpoint& end, ibv_qp_state state) {
 
 }  // namespace
 
-TEST_CASE("a transition requires all of its attributes and accepts no others") {
+TEST_CASE("a transition has required and optional attributes and accepts no others") {
   endpoint end;
   struct step {
     ibv_qp_state from, to;

@@ -360,7 +360,7 @@ TEST_CASE("in front of a device: XRC completions outlive their queue pair", "[.]
   REQUIRE(both.receiver.post(both.receiver.shared, 7, 0, 64) == 0);
   REQUIRE(both.sender.send_to(1, number_of(both.receiver.shared), 8) == 0);
   CHECK(both.sender.wait().status == IBV_WC_SUCCESS);
-  // The completion has been taken from the device, and is being held back.
+  // This poll takes the completion from the device, and holds it back.
   ibv_wc none{};
   CHECK(ibv_poll_cq(both.receiver.end.queue, 1, &none) == 0);
   CHECK(ibv_destroy_qp(std::exchange(both.receiver.target, nullptr)) == 0);

@@ -293,7 +293,7 @@ int holder() {
   ::getrlimit(RLIMIT_NOFILE, &all);
   all.rlim_cur = all.rlim_max;
   ::setrlimit(RLIMIT_NOFILE, &all);
-  // Each of the processes reports that it has opened its connections.
+  // Each of the processes reports whether it has opened its connections.
   std::array<int, 2> ready{};
   if (::pipe(ready.data()) != 0) return 2;
   const auto hold = [&] {

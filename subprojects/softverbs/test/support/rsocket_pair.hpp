@@ -27,8 +27,8 @@ struct one_rsocket {
   std::string name() const;
   std::string peer_name() const;
 
-  // `send` blocks until all of the text has been sent, and `receive` until `length` bytes have
-  // arrived, or the peer sends no more.
+  // `send` blocks until all of the text has been sent, and `receive` until `length` bytes or one
+  // datagram have arrived, or the peer sends no more.
   void send(const std::string& text) const;
   std::string receive(std::size_t length) const;
 
