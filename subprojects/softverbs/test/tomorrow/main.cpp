@@ -49,7 +49,7 @@ int main() {
   check(ibv_tomorrow_change(pair) == EOPNOTSUPP, "ibv_tomorrow_change does not return EOPNOTSUPP");
   ibv_tomorrow_release(region);
   // Without the operations of libibverbs itself, softverbs doesn't know what type each of these
-  // verbs returns. All of them then return the number EOPNOTSUPP and set errno to it.
+  // verbs returns. All operations then return the number EOPNOTSUPP and set errno to it.
   const char* const with = std::getenv("SOFTVERBS_TOMORROW");
   if (with != nullptr && std::strcmp(with, "with") == 0) {
     errno = 0;
