@@ -2,7 +2,8 @@
 /// \file
 /// A server that sleeps: one thread, one poll(2), two clients. Completions are reported by the file
 /// descriptor of a completion channel, asynchronous events by the file descriptor of the context.
-/// One asynchronous event reports that the shared receives of the connections are running out.
+/// One type of asynchronous event reports that the shared receives of the connections are running
+/// out.
 
 #include <verbspp/verbspp.hpp>
 

@@ -68,8 +68,8 @@ struct [[gnu::visibility("hidden")]] completion_channel_state : counted {
   }
 
   /// Adds a queue that reports to this channel from now on. Each event contains the pointer that
-  /// was passed to libibverbs when its queue was created. The pointer refers to the queue if the
-  /// library created the queue; otherwise, it belongs to the code that did (`is_stranger`).
+  /// was passed to libibverbs when its queue was created. If other code created the queue
+  /// (`is_stranger`), the pointer belongs to that code; otherwise, it refers to the queue.
   void admit(completion_queue_state& queue, bool is_stranger) noexcept;
   /// Prepares the destruction of a queue. Without this call, the destruction would wait for events
   /// that were not acknowledged.

@@ -305,7 +305,7 @@ class [[gnu::visibility("hidden")]] signals::step {
   const bool may_block_;
   wait_limit whole_;  ///< the limit of the step, and of its requests
   step_limits limits_{whole_};
-  const wait_limit& limit_ = limits_.waiting();  ///< the first part of `limits_`; not used by `end`
+  const wait_limit& limit_ = limits_.waiting();  ///< for the wait for other ranks
   failed_step failed_{};
   stage stage_ = stage::beginning;
   std::uint32_t partners_ = 0;  ///< the number of entries of `of_.partners_`

@@ -27,8 +27,8 @@ struct buffer_options {
   /// least the size of a page.
   std::size_t alignment = 1;
   /// Requests huge pages of 2 MiB, which need fewer entries in the device's translation tables. If
-  /// none are available, normal pages are used. `registered_buffer::pages` returns the kind of
-  /// pages that the buffer has.
+  /// none are available, or `alignment` is above 2 MiB, normal pages are used.
+  /// `registered_buffer::pages` returns the kind of pages that the buffer has.
   bool huge_pages = false;
 };
 

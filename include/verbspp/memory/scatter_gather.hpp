@@ -271,8 +271,8 @@ class element_list {
   }
   /// Used by the library only: true if the list refers to its elements instead of storing them.
   [[nodiscard]] constexpr bool is_range() const noexcept { return kind_ == kind::range; }
-  /// Used by the library only: returns the stored element. Unlike `begin`, this does not take the
-  /// address of a member, so the compiler can keep the list in registers.
+  /// Used by the library only: returns the stored element. Unlike with `begin`, which selects one
+  /// of two addresses, the compiler can keep the list in registers.
   [[nodiscard]] constexpr const Element& single() const noexcept VERBSPP_LIFETIMEBOUND {
     return single_;
   }

@@ -34,8 +34,8 @@ struct watched_completions {
 
 namespace detail {
 
-/// The attributes that all polls pass to the driver. They request no additional data, and drivers
-/// only read them.
+/// The attributes that `poll_each` passes to the driver. They request no additional data, and
+/// drivers only read them.
 inline constinit ibv_poll_cq_attr no_poll_attributes{};
 
 /// Returns the error for a call of `poll_each` within another polling session of the same thread,

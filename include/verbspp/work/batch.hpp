@@ -28,8 +28,8 @@ namespace verbspp {
 
 namespace detail {
 
-/// Returns the error for a failure of the extended interface. `longest_inline` and `most_elements`
-/// are the maxima of all requests in the batch.
+/// Returns the error for a failure of the extended interface. `longest_inline` is the length of the
+/// longest inline data in the batch, `most_elements` that of the longest range of elements.
 [[nodiscard, gnu::cold]] batch_error extended_post_failure(
     int returned, std::uint32_t longest_inline, std::size_t most_elements,
     const queue_pair_capacities& granted) noexcept;
@@ -152,7 +152,7 @@ class listed_posting {
     if (next_ == storage_.requests + Requests) [[unlikely]]
       return refuse(batch_too_long("requests of the batch", Requests));
     // A request with one element does not change `spare_elements_`. If the compiler knows that all
-    // requests have one element, it omits the test.
+    // requests have one element, and there is room for one per request, it omits the test.
     spare_elements_ -= static_cast<std::ptrdiff_t>(elements.size) - 1;
     if (spare_elements_ < 0) [[unlikely]]
       if (elements.size > static_cast<std::size_t>(storage_.elements + Elements - next_element_))
