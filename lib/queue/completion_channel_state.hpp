@@ -60,7 +60,7 @@ struct [[gnu::visibility("hidden")]] completion_channel_state : counted {
   void collect() noexcept;
 
   /// From now on, makes an eventfd readable whenever a waiting thread has slept on the descriptor,
-  /// since that thread may have read an event that one of the program's event loops needs. A
+  /// since that thread may read an event that one of the program's event loops needs. A
   /// negative number means that there is no eventfd.
   void wake_loops_by(int event_descriptor) noexcept {
     const std::lock_guard held(lock_);

@@ -14,12 +14,11 @@ namespace verbspp::detail {
 /// the step, as one word: the low bits of the step's number, two flags, the kind of error, and
 /// the culprit, which may be the writing rank itself.
 ///
-/// A farewell concerns only that step. A rank that waits in the step and reads a farewell usually
-/// fails as well. If the cause is only a limit, it continues to wait, unless the writing rank has
-/// gone on to a later step. For each pair of ranks, successive steps use two words in turn, so that
-/// the next step does not overwrite the farewell of this step. If the send queue to a rank is full,
-/// that rank gets no farewell, and detects the failure itself. A farewell needs no memory
-/// allocation.
+/// A farewell concerns only that step. A rank that reads a farewell while it waits in the step
+/// usually fails as well, or continues to wait if the cause is only a limit. For each pair of
+/// ranks, successive steps use two words in turn, so that the next step does not overwrite the
+/// farewell of this step. If the send queue to a rank is full, that rank gets no farewell, and
+/// detects the failure itself. A farewell needs no memory allocation.
 struct farewell {
   std::uint32_t culprit;
   error_kind kind;
