@@ -252,8 +252,8 @@ class [[gnu::visibility("hidden")]] hub_state {
   bool has_loop_ = false;            ///< true once `loop_` is completely set up
   async_listener listener_;          ///< for failures of the device
   std::uint32_t failures_told_ = 0;  ///< `times_heard()` when a poll last returned a failure
-  /// The events of the hub that wake all waiting threads: a call of `wake`, an event on a watched
-  /// descriptor, and the expiry of the timer. The tags are ids of channels, and `of_timer`.
+  /// The events of the hub that wake all waiting threads: a call of `wake`, an event on a channel's
+  /// descriptor, and the expiry of the timer. hub_waits.cpp defines the tags.
   event_set events_{};
   /// True once the descriptor of a channel or the timer was passed to `events_`. Accessed
   /// atomically.

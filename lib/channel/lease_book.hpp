@@ -48,7 +48,7 @@ struct [[gnu::visibility("hidden")]] lease_record {
   std::optional<request> invalidation{};     ///< posted; its result was not taken yet
   bool is_void = false;                      ///< the window was invalidated after its last bind
   std::optional<memory_registration> own{};  ///< for a lease by registration
-  kept_memory memory{};                      ///< released when the lease has ended
+  kept_memory memory{};                      ///< released when the lease is revoked or dropped
   result<void> outcome = success();          ///< the outcome of the revocation
 };
 

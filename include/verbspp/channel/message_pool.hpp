@@ -75,7 +75,7 @@ class message_pool {
   /// Used by the library only: the places; null if the handle is empty.
   [[nodiscard]] detail::pool_places* places() const noexcept { return places_; }
 
-  /// True for copies of the same handle.
+  /// True for two handles to the same pool, and for two empty handles.
   friend bool operator==(const message_pool& one, const message_pool& other) noexcept {
     return one.places_ == other.places_;
   }

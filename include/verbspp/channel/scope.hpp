@@ -197,7 +197,7 @@ class channel_scope : public detail::scope_base, public posting_operations<chann
 /// The options of a stream.
 struct stream_options {
   /// A stream signals one out of every `signal_every` requests. Limited to the range from 1 to half
-  /// the length of the send queue.
+  /// the length of the send queue, rounded up.
   std::uint32_t signal_every = 16;
 };
 

@@ -41,7 +41,7 @@ struct cm_rejection {
 struct cm_listener_options {
   /// The maximum number of requests that can wait to be accepted: 1 to 1024, which is the default
   /// of the kernel's own limit (net.rdma_ucm.max_backlog). The kernel drops any further requests,
-  /// which the kernels of their senders retransmit about every four seconds.
+  /// which the kernels of their senders retransmit every five to six seconds.
   int backlog = 64;
   /// Permits binding an address that other identifiers have bound with this option. Only one of
   /// them may listen. On newer kernels, such as 6.1, an identifier can listen only while no other
@@ -65,12 +65,13 @@ struct cm_route_options {
 };
 
 /// The options of a connection request. The peer is asked to use the parameters `retries` and
-/// `rnr_retries`; those of the local queue pair are set by its builder.
+/// `rnr_retries`. A queue pair or channel of this library, at either end, uses those of its
+/// builder.
 struct cm_connect_options {
   cm_request_data data{};
-  /// The number of times that the peer retransmits a packet that is not acknowledged.
+  /// The number of times that the peer should retransmit a packet that is not acknowledged.
   retry_count retries = 7;
-  /// The number of times that the peer retries a send when this end has no receive posted.
+  /// The number of times that the peer should retry a send when this end has no receive posted.
   rnr_retry_count rnr_retries = rnr_retry_count::unlimited();
   /// The object in which the peer's rejection is stored if the peer rejects the request; null if
   /// the rejection is not needed.

@@ -216,8 +216,8 @@ class exchange_session {
   /// with such an error; `resource_exhausted` if either end lacks resources, such as file
   /// descriptors; as `channel::handshake` and `queue_pair::handshake`. On failure, the reason is
   /// sent to the peer if it can be reached, and later calls return the same error. The local object
-  /// is destroyed with the session, unless it is a channel that is connected in place, which is
-  /// then broken, closed or still prepared.
+  /// is destroyed at once or with the session, unless it is a channel that is connected in place,
+  /// which is then broken, closed or still prepared.
   [[nodiscard]] result<bool> advance() noexcept {
     if (!core_) return empty();
     for (;;) {

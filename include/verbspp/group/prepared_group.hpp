@@ -25,8 +25,7 @@ namespace verbspp {
 struct group_options {
   /// The number of members that can be added later, for which room is reserved now.
   std::uint32_t spare = 0;
-  /// The number of receive requests that are kept posted to the shared receive queue. This applies
-  /// only to a group with a pool.
+  /// With a pool: the maximum number of receives that are kept posted to the shared receive queue.
   std::uint32_t receives = 256;
 };
 

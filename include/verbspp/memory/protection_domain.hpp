@@ -31,7 +31,7 @@ struct protection_domain_state : counted {
   context owner;
   ibv_pd* native;
   ownership destroyed_by;
-  // The arguments of `create_parent`; empty if this is not a parent domain.
+  // The two domains that `create_parent` has combined; empty if it did not create this domain.
   reference<protection_domain_state> below{};
   reference<thread_domain_state> threads{};
 };
@@ -54,7 +54,8 @@ class protection_domain {
   /// thread domain. Queue pairs and shared receive queues that are created in it belong to the
   /// thread domain. Only one thread at a time may use them, so the driver may omit locks. Regions,
   /// windows and address handles that are created in it belong to `domain`, and work with queue
-  /// pairs of both. The parent domain keeps both domains alive.
+  /// pairs of both. The parent domain keeps both domains alive. If `domain` is itself a parent
+  /// domain, the protection domain that it combines takes its place.
   /// \errors `not_supported` if the driver has no parent domains; `invalid_input` if the arguments
   /// belong to different contexts, or one of them was moved from; `resource_exhausted`, `driver`
   [[nodiscard]] static result<protection_domain> create_parent(
@@ -80,8 +81,8 @@ class protection_domain {
   /// too.
   [[nodiscard]] const class context& context() const& noexcept VERBSPP_LIFETIMEBOUND;
   [[nodiscard]] class context context() && noexcept { return std::as_const(*this).context(); }
-  /// Returns the domain to which regions belong. For a parent domain, this is the domain that was
-  /// passed to `create_parent`; otherwise, it is this domain.
+  /// Returns the domain to which regions belong. For a domain from `create_parent`, this is the
+  /// protection domain that it combines with a thread domain; otherwise, it is this domain.
   [[nodiscard]] protection_domain below() const noexcept;
   /// Null if this protection domain was moved from.
   [[nodiscard]] ibv_pd* native_handle() const noexcept { return state_ ? state_->native : nullptr; }
