@@ -44,8 +44,8 @@ class channel_batch : public send_queue_operations<channel_batch<Requests, List>
   channel_batch& operator=(const channel_batch&) = delete;
   ~channel_batch() = default;
 
-  /// Used by the library only: refuses the batch if something else was posted while the batch was
-  /// being filled, because its requests have been numbered already.
+  /// Used by the library only: refuses the batch if something else was posted to the send queue
+  /// while the batch was being filled, because its requests have been numbered already.
   VERBSPP_DATA_PATH void check_first() noexcept {
     if (core_.sends().next() != first_) [[unlikely]]
       list_.refuse(detail::channel_core::posted_within_batch());
@@ -159,7 +159,7 @@ class channel_scope : public detail::scope_base, public posting_operations<chann
   /// most until the scope's limit is reached.
   /// \errors as for single requests, with the number of requests that were posted; `invalid_input`
   /// for more requests than the storage or the send queue can hold; `busy` if `fill` has posted to
-  /// the channel by other means
+  /// the send queue by other means
   template <std::size_t Requests, std::size_t Elements = Requests,
             std::size_t InlineBytes = detail::usual_inline_bytes<Requests>, class Fill>
   [[nodiscard]] VERBSPP_DATA_PATH batch_result post_batch(Fill fill) {
