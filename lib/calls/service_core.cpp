@@ -354,7 +354,7 @@ result<owned<service_core>> service_core::create(
   const std::uint64_t completions =
       receives + std::uint64_t{options.clients} * 2 * std::max(options.in_flight, 16U);
   if (completions > largest_queue)
-    return error::above_limit(creating, "clients x in_flight", calls, largest_queue / 4);
+    return error::above_limit(creating, "clients x in_flight", calls, (largest_queue - refill) / 3);
   VERBSPP_TRY(pool, message_pool::create(domain, static_cast<std::uint32_t>(places),
                                          options.message_size + call_header::size));
   VERBSPP_TRY(hub, channel_hub::create(domain, pool,

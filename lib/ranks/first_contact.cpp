@@ -60,8 +60,9 @@ static_assert(datagram_header_size + length <= place_size);
 /// The error that reports a refusal with this errno.
 [[nodiscard]] error refused(int errnum) noexcept {
   const char* hint =
-      "that rank has no working channel to this rank, and has reported this errno: see the error "
-      "there";
+      "that rank has reported this errno: it could not create its channel to this rank, or that "
+      "channel has failed or was closed: check its device and its limits, or call mend() on all "
+      "ranks";
   if (errnum == EBUSY)
     hint =
         "the program of that rank has put its own channel to this rank into the group: connect "

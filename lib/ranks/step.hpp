@@ -276,8 +276,9 @@ class [[gnu::visibility("hidden")]] signals::step {
   void note_connected() noexcept;
   /// True if the wait for that rank is over, because the condition holds or the step has failed.
   template <class Condition>
-  [[nodiscard]] bool is_over(std::uint32_t for_rank, bool checks, Condition holds,
-                             const char* missing = "that rank did not arrive") noexcept;
+  [[nodiscard]] bool is_over(
+      std::uint32_t for_rank, bool checks, Condition holds,
+      const char* missing = "that rank has not done its part in time") noexcept;
   /// Waits until the condition holds. \returns false if the step has failed
   template <class Condition>
   [[nodiscard]] bool wait_until(std::uint32_t for_rank, Condition holds) noexcept {

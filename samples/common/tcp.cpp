@@ -106,7 +106,8 @@ result<connection> connection::connect(const std::string& host, port number,
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
   if (::getaddrinfo(host.c_str(), std::to_string(number.value()).c_str(), &hints, &found) != 0)
-    return error(error_kind::not_found, "getaddrinfo", "no such host; check the server's name");
+    return error(error_kind::not_found, "getaddrinfo",
+                 "no such host, or the name server does not answer; check the server's name");
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> addresses(found, &::freeaddrinfo);
 
   int failure = 0;
