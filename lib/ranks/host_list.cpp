@@ -113,7 +113,9 @@ result<host_list> host_list::read(const char* path) noexcept {
       void operator()(std::FILE* file) const noexcept { std::fclose(file); }
     };
     const std::unique_ptr<std::FILE, closes> file(std::fopen(path, "rbe"));
-    if (!file) return error::from_errno(errno, "open the list of hosts");
+    if (!file)
+      return error::from_errno(errno, "open the list of hosts",
+                               "check the file's path, which the program or VERBSPP_HOSTS gives");
     std::string text;
     std::array<char, 4096> part{};
     for (;;) {

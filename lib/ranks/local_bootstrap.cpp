@@ -54,7 +54,9 @@ group_result<void> local_bootstrap::fence(const wait_limit& limit) noexcept {
   const auto is_there = [&]() noexcept { return meeting_->values.all_at(fence); };
   if (!detail::wait_notified(meeting_->arrived, guard, limit, is_there)) {
     const auto missing = meeting_->values.missing_at(fence);
-    return group_error(missing.first, limit.failure("fence of a world"), missing.count);
+    return group_error(missing.first,
+                       limit.failure("fence of a world", "that rank has not reached the fence"),
+                       missing.count);
   }
   return success();
 }

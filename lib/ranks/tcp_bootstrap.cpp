@@ -268,7 +268,11 @@ class [[gnu::visibility("hidden")]] tcp_rank {
       if (got > 0) {
         in_.add(std::span(bytes).first(static_cast<std::size_t>(got)));
       } else if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
-        if (!wait_for(POLLIN, limit)) return limit.failure(meeting);
+        if (!wait_for(POLLIN, limit))
+          return limit.failure(
+              meeting,
+              "the meeting point has not answered: the process of rank 0 hangs or is busy, another "
+              "program uses its port, or the network to it has failed");
       } else if (got == 0 || errno != EINTR) {
         return gone();
       }
