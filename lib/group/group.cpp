@@ -155,7 +155,10 @@ result<std::uint32_t> group::add(channel&& member) noexcept {
     VERBSPP_TRYV(put(peer, std::move(member)));
     return peer;
   }
-  return no_memory(adding);
+  return error(
+      error_kind::resource_exhausted, adding,
+      "each number of the group is used, or reserved for a peer that is not connected yet: create "
+      "the hub for more channels (hub_options::channels or group_options::spare)");
 }
 
 result<void> group::put(std::uint32_t peer, channel&& member) noexcept {
