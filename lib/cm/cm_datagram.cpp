@@ -81,9 +81,9 @@ result<void> cm_datagram_request::answer_with(const ibv_qp* serving, queue_key k
   constexpr const char* step = "rdma_accept";
   if (id_.is_empty() || serving == nullptr) return detail::cm_moved_from(step);
   if (key != cm_datagram_key)
-    return error::mismatch(step, "queue key", key.value(), cm_datagram_key.value(),
-                           "the connection manager reports its own queue key to all peers: build "
-                           "the queue pair with .qkey(cm_datagram_key)");
+    return error(error_kind::mismatch, step,
+                 "the queue pair has another queue key than the connection manager, which reports "
+                 "its own to all peers: build the queue pair with .qkey(cm_datagram_key)");
   detail::cm_identifier id = std::move(id_);
   rdma_conn_param parameters{};
   parameters.private_data = data.bytes().data();

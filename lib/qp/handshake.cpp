@@ -212,9 +212,10 @@ result<void> connect(queue_pair_data& queue_pair, const managed_attributes& by) 
   auto receiving = without_internal(by.ready_to_receive);
   auto sending = without_internal(by.ready_to_send);
   if (given.mtu && given.mtu->native() != receiving.attributes.path_mtu)
-    return error::mismatch("compare with the connection manager", "path MTU in bytes",
-                           given.mtu->bytes(), 128 << receiving.attributes.path_mtu,
-                           "the connection manager uses the MTU of the route: leave out path_mtu");
+    return error_in_words_of(error_kind::mismatch, "compare with the connection manager",
+                             "the builder has a path MTU of %u bytes, but the connection manager "
+                             "uses %u, the MTU of the route: leave out path_mtu",
+                             given.mtu->bytes(), 128U << receiving.attributes.path_mtu);
   if (acknowledges(local.type)) {
     receiving.attributes.max_dest_rd_atomic =
         std::min(receiving.attributes.max_dest_rd_atomic, local.reads_as_target.value());

@@ -146,7 +146,10 @@ class [[gnu::visibility("hidden")]] pmix_session {
       delete static_cast<std::shared_ptr<answer>*>(shared);
       return failed("PMIx_Get", status);
     }
-    if (!wait_for(*told, limit)) return limit.failure("PMIx_Get");
+    if (!wait_for(*told, limit))
+      return limit.failure("PMIx_Get",
+                           "PMIx has not returned the value of that rank: see the output of its "
+                           "process, and of the launcher");
     if (told->status == PMIX_ERR_NOT_FOUND)
       return error(error_kind::not_found, "PMIx_Get",
                    "that rank has put no value with this key, or the world has no such rank: a "
