@@ -198,8 +198,9 @@ result<void> hub_turn::keep(const hub_reference& hub,
                             std::unique_ptr<void, void (*)(void*)> table) noexcept {
   const brief_guard guard(hub->lock_);
   if (hub->has_table() || hub->rows_.size() != 0)
-    return error(error_kind::busy, "hub_clients::create",
-                 "the hub already has channels or a table: create the table with a new hub");
+    return error(
+        error_kind::busy, "hub_clients::create",
+        "the hub already has channels, or has or had a table: create the table with a new hub");
   hub->table_ = std::move(table);
   return success();
 }
