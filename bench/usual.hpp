@@ -40,7 +40,7 @@ struct writer {
     [[noreturn]] static void unhandled_exception() noexcept { std::terminate(); }
   };
   writer(std::coroutine_handle<promise_type> started) : handle(started) {}
-  // Needed by clang 14, which moves the returned object instead of constructing it in place.
+  // Needed to store the coroutine in a `std::optional`.
   writer(writer&& other) noexcept : handle(std::exchange(other.handle, nullptr)) {}
   writer& operator=(writer&&) = delete;
   ~writer() {

@@ -68,7 +68,7 @@ struct wrapped_side {
 using pair = connected_queue_pair<transport::rc>;
 using sharing_pair = connected_queue_pair<transport::rc, receive_queue_kind::shared>;
 
-/// The objects of the C version, and the library's objects that own them.
+/// The objects of the C version, and the library's objects that own most of them.
 struct c_side {
   completion_queue queue;
   pair link_pair;

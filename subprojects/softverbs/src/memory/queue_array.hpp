@@ -33,7 +33,8 @@ void free_of_queue(const queue_memory& memory, queue_content content) noexcept;
 /// The alignment of a queue's memory, in bytes.
 inline constexpr std::size_t queue_alignment = 64;
 
-/// The entries of a queue. They aren't initialized, because most of a deep queue is never used.
+/// The entries of a queue. Only their members with initializers are initialized, because most of a
+/// deep queue is never used.
 template <typename Place, queue_content Content>
 class queue_array {
   static_assert(std::is_trivially_destructible_v<Place> && alignof(Place) <= queue_alignment);

@@ -15,8 +15,8 @@ namespace softverbs {
 
 /// A queue of receives that wait for messages.
 ///
-/// It is a ring with counters that only increase until a reset, in this order: freed (polled) <=
-/// next (to be filled) <= head (posted).
+/// It is a ring with counters that only increase until a reset, in this order: freed <= next (to be
+/// filled) <= head (posted).
 class receive_queue {
  public:
   struct receive {
@@ -30,8 +30,8 @@ class receive_queue {
   static int grant(const device_limits& most, std::uint32_t& capacity,
                    std::uint32_t& entries) noexcept;
   /// Rounds the capacity of a shared queue up to one less than a power of two, as network cards do,
-  /// but not beyond the device's limit. Completion queues are rounded in the same way, so the
-  /// receives of this queue can't overrun a completion queue of the same requested size.
+  /// but not beyond the device's limit. The capacities of completion queues are rounded in the same
+  /// way.
   static int grant_shared(const device_limits& most, std::uint32_t& capacity,
                           std::uint32_t& entries) noexcept;
 

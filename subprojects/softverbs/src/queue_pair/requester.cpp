@@ -147,7 +147,8 @@ ibv_wc_status requester::inspect(request& work) {
     return IBV_WC_LOC_LEN_ERR;
   if (pair_.qp_type == IBV_QPT_UD && datagram_of(next_).domain != number_of(pair_.pd))
     return IBV_WC_LOC_QP_OP_ERR;
-  // With a max_rd_atomic of 0, this queue pair must not send reads, atomics or flushes.
+  // With a max_rd_atomic of 0, this queue pair must not send reads, atomics, atomic writes or
+  // flushes.
   if (work.fetches() && pair_.attributes().max_rd_atomic == 0) return IBV_WC_LOC_QP_OP_ERR;
   if (work.inlined) return IBV_WC_SUCCESS;
   const ibv_sge* entries = entries_of(next_);
@@ -406,7 +407,7 @@ void requester::on_acknowledge(std::uint32_t psn) {
   if (!outstanding(psn)) return;
   while (oldest_ != begun_) {
     const request& work = at(oldest_);
-    // A read, an atomic or a flush is finished only by its response, not by an acknowledgement.
+    // A request that fetches is finished only by its response, not by an acknowledgement.
     if (work.fetches() || psn_distance(psn, work.last_psn()) < 0) break;
     acknowledged_ = (work.last_psn() + 1) & psn_mask;
     complete_oldest();
