@@ -78,7 +78,7 @@ VERBSPP_DATA_PATH bool calling_client::send(channel_core& link, message& answer,
   const auto posted = post_frame(link, kept, places.element(kept.place, size));
   if (posted.has_error()) [[unlikely]] {
     message unsent(&places, kept.place, size);
-    // For any other error, usually because the channel is broken, the answer is dropped.
+    // If the send queue is not full, the answer is dropped: usually, the channel is broken.
     if (posted.assume_error() != error_kind::would_block) return true;
     answer = std::move(unsent);
     return false;

@@ -227,8 +227,9 @@ class call_sender {
 ///       return link.async_read(std::move(mine), {.remote = theirs});
 ///     });
 ///
-/// It completes on the thread that polls the channel, in `channel::poll`, or in `start` if the
-/// result is already available there. It calls one of these functions of the receiver:
+/// It completes where a coroutine that awaits the call would be resumed, usually in
+/// `channel::poll`, or in `start` if the result is already available there. It calls one of these
+/// functions of the receiver:
 ///  - `set_value(value)`: the value of the call's result. A request that owns its memory returns it
 ///    with `set_value(completed_work, memory)`.
 ///  - `set_error(error)`: the error of the call's result. A request that owns its memory returns it
@@ -239,8 +240,9 @@ class call_sender {
 /// A stop may be requested on any thread. It ends only the wait: the channel stays connected, a
 /// request that was posted continues, and its memory is released when the device no longer uses it
 /// (see `async_operations`). A stop request wakes a loop that sleeps on the descriptor of the
-/// channel or its hub, and a thread that sleeps in `channel_hub::wait` or `channel::wait`. If the
-/// token has no callbacks, a stop request is detected in `start` only.
+/// channel or its hub, and a thread that sleeps in `channel_hub::wait` or `channel::wait`. In two
+/// cases, a stop request is detected in `start` only: if the token has no callbacks, and if the
+/// call is `async_finish`, an access of a `received_call`, or a wait of an `event_loop`.
 ///
 /// The operation state keeps the function, with all that it has captured, until it is destroyed.
 /// The function makes the call in `start`, so the call's arguments may be temporaries, except for

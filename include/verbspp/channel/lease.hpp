@@ -299,12 +299,12 @@ class VERBSPP_CONSUMABLE lease_base {
 /// of the leases are released before the queue pair is destroyed. A lease object may outlive its
 /// connection; revoking it then posts no request.
 ///
-/// **When the peer returns the lease** by `send_with_invalidate`, the completion of the receive
-/// informs the channel: after that `is_open` is false, and `revoke` succeeds immediately. The
-/// channel is not informed if it belongs to a hub with a pool, whose receives are shared. In that
-/// case, the program passes the key from the message to `note_invalidated`. Only one side should
-/// end a lease: if both invalidate its key, the second invalidation fails on most devices, and the
-/// connection breaks. The lease is over either way.
+/// **When the peer returns the lease** by `post_send_with_invalidate`, the completion of the
+/// receive informs the channel: after that `is_open` is false, and `revoke` succeeds immediately.
+/// The channel is not informed if it belongs to a hub with a pool, whose receives are shared. In
+/// that case, the program passes the key from the message to `note_invalidated`. Only one side
+/// should end a lease: if both invalidate its key, the second invalidation fails on most devices,
+/// and the connection breaks. The lease is over either way.
 ///
 /// **The memory.** A lease of a part of a region *borrows* the memory: the caller has to keep the
 /// region and its bytes until the lease is over. While the lease has a window, deregistering the

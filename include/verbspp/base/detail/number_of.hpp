@@ -10,7 +10,7 @@ namespace verbspp::detail {
 /// Returns the numeric value of a field of a C structure whose type is an enumeration.
 ///
 /// The driver writes the field, and may use values that the libibverbs header of this build does
-/// not declare. Loading such a value as the enumeration would be undefined behaviour.
+/// not declare. Loading such a value as the enumeration can be undefined behaviour.
 template <class Enum>
   requires(std::is_enum_v<Enum> && sizeof(Enum) == sizeof(std::uint32_t))
 [[nodiscard]] std::uint32_t number_of(const Enum& written_by_c) noexcept {

@@ -3,10 +3,9 @@
 /// The common implementation of `result` and similar types: a value or an error.
 ///
 /// Boost.Outcome supplies the types for success and failure, and its macros work with this class.
-/// Boost's `basic_result` is not used, for two reasons. It constructs an error next to each value
-/// (since Boost 1.76, only if the value is not trivially copyable), which makes the data path
-/// slower. And the `value()` of a temporary `basic_result` returns a reference, which dangles after
-/// the expression.
+/// Boost's `basic_result` is not used, for two reasons. Before Boost 1.76, it constructs an error
+/// next to each value, which makes the data path slower. And the `value()` of a temporary
+/// `basic_result` returns a reference, which dangles after the expression.
 #pragma once
 
 #include <verbspp/base/config.hpp>

@@ -169,7 +169,7 @@ class serving_lane : public counted {
   /// Makes the next `resume_next` resume the coroutine of an access that has finished.
   void note_finished(waiting_access& one) noexcept { one.link_before(finished_); }
   [[nodiscard]] channel_core& core() noexcept { return link_.core(); }
-  /// True after `end`, unless the lane had failed before.
+  /// True if `end` has broken the connection of the lane.
   [[nodiscard]] bool has_ended() const noexcept { return has_ended_; }
 
   /// Processes completions, stop requests and limits.

@@ -26,7 +26,7 @@ struct lost_sends {
   std::uint32_t vendor_code = 0;
   std::uint32_t queue_pair = 0;
   // The range that the last search of `scope_of` has ruled out: no request with a number from
-  // `search_first` up to, but not including, `search_end` is the last of a run (see `scope_state`).
+  // `search_first` up to, but not including, `search_end` is recorded as the last of a run.
   std::uint64_t search_first = 0;
   std::uint64_t search_end = 0;
   owned<lost_sends> earlier{};
