@@ -207,9 +207,9 @@ class error {
   /// text, store the message instead of the error.
   [[nodiscard]] std::string message() const;
 
-  /// Returns the errno as a code of `generic_category`. If there is no errno, or if the call failed
-  /// because an earlier failure had broken the connection, returns the errno that corresponds to
-  /// the kind.
+  /// Returns the errno as a code of `generic_category`. If there is none, returns the one that
+  /// corresponds to the kind or, for a failed request, to its `work_error::error_class`. If the
+  /// call failed because an earlier failure had broken the connection, returns that of the kind.
   [[nodiscard]] std::error_code code() const noexcept;
 
   /// Throws the error as an `exception`. If the library was built without exceptions, prints the
@@ -219,7 +219,7 @@ class error {
   friend constexpr bool operator==(const error& e, error_kind kind) noexcept {
     return e.kind_ == kind;
   }
-  /// True if the errno or the kind corresponds to the condition.
+  /// True if `code()` or the kind corresponds to the condition.
   friend bool operator==(const error& e, const std::error_condition& condition) noexcept {
     return e.code() == condition ||
            std::error_code(e.kind_errno(), std::generic_category()) == condition;
