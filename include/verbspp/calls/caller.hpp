@@ -262,8 +262,8 @@ class caller {
   /// \errors `timed_out`, `cancelled` if the limit ended the wait: the service may or may not
   /// execute the call; the error with which the service has refused the call (`is_refusal`);
   /// `invalid_input` if the request is larger than `message_size` at either end; `mismatch` if the
-  /// answer has the wrong size; `not_connected` before `start`; those of a `codec`; the cause if
-  /// the connection is broken
+  /// answer has the wrong size; `would_block` if other requests of the program fill the send queue;
+  /// `not_connected` before `start`; those of a `codec`; the cause if the connection is broken
   template <Method Called>
     requires(!LendsMemory<Called>)
   [[nodiscard]] result<detail::answer_to<Called>> call(

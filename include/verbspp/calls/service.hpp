@@ -89,7 +89,7 @@ class [[nodiscard]] received_call {
   /// has ended the call, which ends the access to its memory. The connection of the client is not
   /// affected.
   /// \errors `invalid_input` if the bytes are not within the lent memory, or the call was answered
-  /// already; those of `channel::read`
+  /// already; `busy` if awaited accesses of the call are open; those of `channel::read`
   template <class Memory>
     requires BorrowedMemory<Memory> && FillableMemory<Memory> &&
              OutlivesCall<Memory>
