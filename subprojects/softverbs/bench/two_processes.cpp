@@ -11,7 +11,7 @@ namespace bench {
 namespace {
 
 constexpr unsigned receives = 512;
-/// The content of the last message. All other messages contain smaller numbers.
+/// The value in the last message of the end that measures. Its other messages have smaller values.
 constexpr char last = 127;
 constexpr unsigned in_line = IBV_SEND_SIGNALED | IBV_SEND_INLINE;
 

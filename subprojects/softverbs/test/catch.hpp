@@ -18,8 +18,8 @@
 // Catch2 has had SKIP since version 3.3. For older versions, this macro prints a warning and then
 // ends the test case with the exception that a failed REQUIRE throws.
 #ifndef SKIP
-/// The macro below reports a skip with a warning that begins with this text, by which scripts that
-/// read the reports recognize it.
+/// The macro below reports a skip with a warning that begins with this text, by which
+/// `run_test_cases` recognizes it.
 inline constexpr const char* catch_skips = "skipped: ";
 #define SKIP(...)                        \
   do {                                   \

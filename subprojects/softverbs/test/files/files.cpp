@@ -191,8 +191,8 @@ TEST_CASE("the counters of a port grow with the traffic of its queue pairs") {
   REQUIRE(left.send(2, {left.piece(0, 100000)}) == 0);
   CHECK(left.wait().status == IBV_WC_SUCCESS);
   CHECK(right.wait().status == IBV_WC_SUCCESS);
-  // The data counters count units of four bytes, and the packet counters count at most 4096 bytes
-  // as one packet.
+  // The data counters count units of four bytes. The packet counters count the packets that the
+  // path MTU, which is at most 4096 bytes, would require.
   CHECK(grew(0, 25000));
   CHECK(grew(1, 25));
   CHECK(grew(2, 25000));

@@ -119,7 +119,7 @@ TEST_CASE("device memory is initialized to zeros and can be copied to and from")
     CHECK(std::count(bytes.begin(), bytes.end(), 7) == 12);
     CHECK(ibv_memcpy_to_dm(memory, 100, bytes.data(), 0) == 0);
     CHECK(ibv_memcpy_to_dm(memory, 92, bytes.data(), 12) == EFAULT);
-    // Only whole words can be copied.
+    // Offsets and lengths must be multiples of four bytes.
     for (const std::size_t wrong : {1U, 2U, 3U}) {
       CHECK(ibv_memcpy_to_dm(memory, wrong, bytes.data(), 4) == EINVAL);
       CHECK(ibv_memcpy_to_dm(memory, 4, bytes.data(), wrong) == EINVAL);

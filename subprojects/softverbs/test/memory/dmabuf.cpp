@@ -59,7 +59,7 @@ struct buffer_region {
   buffer_region(const buffer_region&) = delete;
   buffer_region& operator=(const buffer_region&) = delete;
   ~buffer_region() { CHECK(ibv_dereg_mr(verbs) == 0); }
-  /// Returns the address that a peer uses, which contains the iova of the registration.
+  /// Returns the address that a peer uses for this iova.
   address at(std::uint64_t iova, const endpoint& owner) const {
     address there = owner.here();
     there.memory = iova;

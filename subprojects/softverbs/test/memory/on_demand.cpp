@@ -195,7 +195,7 @@ TEST_CASE("advice makes the pages of on-demand regions present") {
   constexpr auto reading = IBV_ADVISE_MR_ADVICE_PREFETCH;
   constexpr auto writing = IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE;
   constexpr std::uint32_t waits = IBV_ADVISE_MR_FLAG_FLUSH;
-  // If the call does not wait, it does not report failures that occur later.
+  // If the call does not wait for the pages, it does not report that they can't be brought in.
   CHECK(advise(end.domain, reading, 0, all) == 0);
   if (populates()) CHECK(advise(end.domain, reading, waits, all) == EFAULT);
   pages.allow(PROT_READ | PROT_WRITE);

@@ -212,7 +212,7 @@ TEST_CASE("in front of a device: a waiting thread is notified of a delayed compl
   REQUIRE(ibv_req_notify_cq(first.queue, 0) == 0);
   REQUIRE(first.write(1, {first.piece(0, 8)}, first.here()) == 0);
   REQUIRE(second.write(2, {second.piece(0, 8)}, second.here()) == 0);
-  // The test polls the descriptor, as an event loop would, instead of blocking in a call.
+  // The test polls the descriptor, as an event loop would, instead of blocking in ibv_get_cq_event.
   std::string order;
   ::fcntl(first.channel->fd, F_SETFL, O_NONBLOCK);
   unsigned events = 0;

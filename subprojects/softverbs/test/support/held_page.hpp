@@ -32,7 +32,7 @@ class held_page {
     REQUIRE(static_cast<void*>(memory_) != MAP_FAILED);
     region_ = ibv_reg_mr(domain, memory_, size, int{IBV_ACCESS_LOCAL_WRITE});
     REQUIRE(region_ != nullptr);
-    // The registration has brought in the page, so it must be removed again.
+    // The registration may have brought in the page, so it must be removed again.
     REQUIRE(::madvise(memory_, size, MADV_DONTNEED) == 0);
     uffdio_api version{UFFD_API, 0, 0};
     uffdio_register watched{{place(), size}, UFFDIO_REGISTER_MODE_MISSING, 0};

@@ -279,9 +279,9 @@ bool link::succeeds(ibv_send_wr request, std::uint32_t length) {
     ++known_.done;
     return true;
   }
-  // The peer has died, is stopped, or has withdrawn its memory. IBV_WC_WR_FLUSH_ERR means that one
-  // of the peer's requests failed at this end because it arrived after the region had been
-  // deregistered.
+  // The peer has died, is stopped, has withdrawn its memory, or has replaced its queue pair.
+  // IBV_WC_WR_FLUSH_ERR means that one of the peer's requests failed at this end because it arrived
+  // after the region had been deregistered.
   if (completion.status != IBV_WC_RETRY_EXC_ERR && completion.status != IBV_WC_REM_ACCESS_ERR &&
       completion.status != IBV_WC_WR_FLUSH_ERR)
     complain("a request fails with status %d", completion.status);

@@ -29,9 +29,9 @@ struct lane {
   std::array<unsigned char, guard_bytes - sizeof(std::uint64_t)> end;
 };
 
-/// The address and the keys of a lane. The worker that writes to the lane reads them.
+/// The addresses and the keys of a lane. The worker that writes to the lane reads them.
 struct keys {
-  /// This number is odd while the address and the keys are being changed.
+  /// This number is odd while the addresses and the keys are being changed.
   std::atomic<std::uint32_t> version;
   std::uint32_t area;
   std::uint32_t counter;

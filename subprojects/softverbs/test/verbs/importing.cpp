@@ -393,8 +393,8 @@ TEST_CASE("importing and destroying through the imported object leaks nothing") 
   REQUIRE(ibv_query_device(end.context, &device) == 0);
   const imported_context imported(end.context);
   // There are more rounds than objects that may exist at the same time, so if one leaked in each
-  // round, a round would fail. Each round unimports the original object, in turn before and after
-  // the imported one is destroyed.
+  // round, a round would fail. Each round unimports the original object, alternately before and
+  // after the imported one is destroyed.
   for (int round = 0; round < device.max_pd + 10; ++round) {
     ibv_pd* const domain = ibv_alloc_pd(end.context);
     ibv_pd* const same =
