@@ -17,7 +17,7 @@ struct order {
     /// selects the data.
     lie,
     /// Announces that the liar uses the queue pair and the region at the indices `pair` and
-    /// `region` of the tables, and never revokes the announcement.
+    /// `region` of the test process's tables, and never revokes the announcement.
     announce,
     /// Writes random values to random places in the memory that the liar shares, and sends random
     /// messages through its connections, for `milliseconds`. `number` is the seed.
