@@ -16,8 +16,8 @@ inline constexpr std::size_t large = std::size_t{1} << 20;
 
 using seconds = std::chrono::duration<double>;
 
-/// Prints the cause, with errno's text, and ends the process, because a failed measurement has no
-/// figure.
+/// Prints `what`, with errno's text if errno is set, and ends the process, because a failed
+/// measurement has no figure.
 [[noreturn]] void fail(const char* what);
 inline void check(bool right, const char* what) {
   if (!right) fail(what);

@@ -169,7 +169,7 @@ class requester {
   void made_progress();
   void restart_timer(nanoseconds time);
 
-  // The members that a direct request accesses come first, in little more than a cache line.
+  // The members that direct requests access most come first, in little more than a cache line.
   queue_pair_core& pair_;
   std::uint32_t capacity_;
   std::uint32_t mask_;  ///< maps the number of a request to its place

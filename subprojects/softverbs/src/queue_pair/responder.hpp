@@ -66,7 +66,7 @@ class responder {
     unsigned right;
     std::uint32_t psn;
     atomic_operands operands;
-    std::optional<std::uint64_t> value;  ///< the result, once the request has been carried out
+    std::optional<std::uint64_t> value;  ///< the result, once carried out; a read has none
     std::uint32_t answered;
 
     /// False for a read of zero bytes, which needs no key.

@@ -113,8 +113,8 @@ struct queue_record {
   channel_record* channel = nullptr;
   /// A copy of the queue with the device's functions, if its completions are read one by one.
   std::optional<ibv_cq_ex> theirs;
-  /// Held while completions are taken from the device, and while the program reads the
-  /// completions in `waiting` one by one (`ibv_start_poll` to `ibv_end_poll`).
+  /// Held while completions are moved from the device to `waiting`, and while the program reads
+  /// those in `waiting` one by one (`ibv_start_poll` to `ibv_end_poll`).
   session reading{false};
   /// The completions held back, by the time at which the program may get them. Those with equal
   /// times are in order of arrival.

@@ -47,8 +47,7 @@ int read_specifications(const ibv_flow_attr& attributes, flow_filter& filter) no
   return 0;
 }
 
-/// Checks the attributes, and sets the rule. Returns 0 or an errno value; errors are checked in the
-/// same order as by the kernel and its drivers.
+/// Checks the attributes, and sets the rule. Returns 0 or an errno value.
 int check_rule(const ibv_qp* pair, const ibv_flow_attr& attributes, flow_rule& rule) noexcept {
   constexpr std::uint32_t known = IBV_FLOW_ATTR_FLAGS_DONT_TRAP | IBV_FLOW_ATTR_FLAGS_EGRESS;
   const soft_device& device = *soft_device_of(pair->context);

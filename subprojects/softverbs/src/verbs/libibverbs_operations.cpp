@@ -45,9 +45,9 @@ verbs_ex_private* only_refusals() noexcept {
 /// and newer releases have more of them than the headers that softverbs was built with.
 constexpr std::size_t context_room = std::size_t{16} << 10;
 
-/// Finds the context in this memory. Returns the address of the members that all releases have, or
-/// null if there is no context. New members precede the older ones, so the older ones start after
-/// an unknown number of bytes.
+/// Finds the context in this memory. Returns the address of the members that the headers declare,
+/// or null if there is no context. Newer members precede them, so they start after an unknown
+/// number of bytes.
 verbs_context* known_part(void* memory, const ibv_device& device) noexcept {
   auto* const start = static_cast<std::byte*>(memory);
   for (std::size_t at = 0; at + sizeof(verbs_context) <= context_room;

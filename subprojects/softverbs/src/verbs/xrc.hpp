@@ -14,7 +14,7 @@ int create_target(device_context& device, ibv_qp_init_attr_ex& attributes, ibv_q
 int destroy_target(xrc_target& target);
 /// Returns the error for a request posted to an XRC receive queue pair, to which nothing can be
 /// posted. Uses only the object `target`: the queue pair to which the object refers may be moving
-/// to another device at the same time.
+/// to another context of the device at the same time.
 int refuse_request(const ibv_qp& target) noexcept;
 
 }  // namespace softverbs

@@ -21,9 +21,9 @@ namespace {
 /// needs only one connection at a time, so genuine peers hardly need more.
 constexpr std::size_t most_inlets = 2 * wire::slots;
 
-/// The maximum number of connections from one peer process. A peer needs only one connection, but
-/// when it opens a new one, this process might not have noticed yet that the previous one has
-/// ended.
+/// The maximum number of connections from one peer process whose process ID is known. A peer needs
+/// only one connection, but when it opens a new one, this process might not have noticed yet that
+/// the previous one has ended.
 constexpr std::ptrdiff_t most_inlets_of_one = 4;
 
 /// The maximum number of connections, from all processes, on which no message has arrived. This

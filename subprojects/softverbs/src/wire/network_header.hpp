@@ -12,8 +12,9 @@
 
 namespace softverbs {
 
-/// The 40 bytes in front of each received datagram: a GRH or, in RoCE v2, an IP header. An IPv6
-/// header has the format of a GRH. An IPv4 header is in the last 20 bytes.
+/// The 40 bytes in front of each received datagram: a GRH or, in RoCE v2, an IP header; unused if
+/// the datagram has neither. An IPv6 header has the format of a GRH. An IPv4 header is in the last
+/// 20 bytes.
 using network_header = std::array<std::byte, sizeof(ibv_grh)>;
 
 /// Returns a header without its length field, which is different for each datagram.

@@ -25,7 +25,7 @@ namespace {
 /// The number of packets that are taken from one peer before those of the next peer.
 constexpr unsigned packets_in_a_row = 16;
 
-/// The number of polls that must find a ring empty before it is no longer polled.
+/// A ring is no longer polled after this number of successive polls that find it empty.
 constexpr unsigned looks_in_vain = 1024;
 
 }  // namespace

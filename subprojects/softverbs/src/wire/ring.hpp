@@ -13,7 +13,7 @@ namespace softverbs {
 struct ring_state {
   alignas(64) std::atomic<std::uint64_t> filled;   ///< bytes, set by the writer
   alignas(64) std::atomic<std::uint64_t> emptied;  ///< bytes, set by the reader
-  /// Set by an end that sleeps until the other end sends a notice, and cleared by either end.
+  /// Set by an end that waits for a notice from the other end, and cleared by either end.
   alignas(64) std::atomic<std::uint32_t> reader_sleeps;
   alignas(64) std::atomic<std::uint32_t> writer_waits;
 };

@@ -139,8 +139,9 @@ class wire {
 
   /// Checks that `process` owns the queue pairs whose numbers have the same upper part as `qpn`.
   /// The kernel's information decides, because a peer's claims are not trusted. Without that
-  /// information, returns true, unless it is missing because the owner's backlog is full. This may
-  /// be expensive, because it may have to connect to that slot.
+  /// information, for example for lack of a descriptor, returns true, unless connecting to the
+  /// owner has failed, usually because its backlog is full. This may be expensive, because it may
+  /// have to connect to that slot.
   bool belongs_to(std::uint32_t qpn, pid_t process);
 
   /// True if the process behind `target_qpn` may still answer, because an answer may be unread
