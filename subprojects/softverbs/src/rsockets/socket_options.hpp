@@ -9,7 +9,7 @@
 
 namespace softverbs {
 
-/// The options that rsetsockopt and rgetsockopt support. As in librdmacm, most of them are only
+/// The options that rsetsockopt and rgetsockopt support, except SO_ERROR. Most of them are only
 /// stored.
 class socket_options {
  public:

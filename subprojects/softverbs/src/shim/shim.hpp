@@ -73,7 +73,7 @@ struct context_record {
   device_state* device = nullptr;
   unsigned ports = 1;
   provided theirs{};
-  /// The functions of its device memory; null before any is allocated.
+  /// The functions of its device memory; null before there is any.
   std::atomic<decltype(ibv_dm::memcpy_to_dm)> memcpy_to_dm{nullptr};
   std::atomic<decltype(ibv_dm::memcpy_from_dm)> memcpy_from_dm{nullptr};
   /// The function of its work queues; null before any is created.

@@ -23,7 +23,7 @@ namespace {
 constexpr unsigned most_specifications = 10;
 
 /// Reads the specifications that follow the attributes. Returns 0 or an errno value. As in
-/// libibverbs, the size of the attributes is ignored, because programs leave it unset.
+/// libibverbs, the size of the attributes is ignored.
 int read_specifications(const ibv_flow_attr& attributes, flow_filter& filter) noexcept {
   const auto* at = reinterpret_cast<const std::byte*>(&attributes + 1);
   for (unsigned left = attributes.num_of_specs; left > 0; --left) {

@@ -96,7 +96,7 @@ SOFTVERBS_EXPORT void ibv_unimport_pd(ibv_pd* domain) {
   const std::lock_guard held(device.engine().lock());
   auto* ours = static_cast<protection_domain*>(domain);
   // Objects created from the structure may still refer to it, so it stays until the domain is
-  // destroyed.
+  // destroyed or the context is closed.
   ours->unimported = true;
   if (!ours->of->destroyed) return;
   device.file->domains.erase(ours);
