@@ -68,8 +68,8 @@ class watched_descriptors {
     return success();
   }
   [[nodiscard]] int descriptor() const noexcept { return events_.descriptor(); }
-  /// Replaces the watched descriptors. The timer expires at the limit, or at `until` if that is
-  /// earlier.
+  /// Replaces the watched descriptors. The timer expires at `until`, or when the limit has to be
+  /// checked, if that is earlier.
   void watch(std::span<const pollfd> entries,
              steady_clock::time_point until = (steady_clock::time_point::max)()) noexcept {
     until = std::min(until, limit_.alarm());

@@ -32,8 +32,9 @@ namespace detail {
 
 /// The key (qkey) that a datagram must carry to be accepted by a UD queue pair.
 ///
-/// A key with the highest bit set is privileged: only a process with CAP_NET_RAW can assign it to a
-/// queue pair, and a sender that specifies such a key sends the qkey of its own queue pair instead.
+/// A key with the highest bit set is privileged: by default, Linux lets only a process with
+/// CAP_NET_RAW assign it to a queue pair (`rdma system show`), and a sender that specifies such a
+/// key sends the qkey of its own queue pair instead.
 using queue_key = bounded<detail::queue_key_traits>;
 
 /// The queue pair number for datagrams to a multicast group.

@@ -154,7 +154,8 @@ class meeting_session {
 /// were not chosen may remain in the listener's queue, but they are closed, and the next meeting
 /// skips them. For an event loop, use a `meeting_session`.
 /// \errors as `exchange`; `mismatch` and `permission` at once if the program at that host does not
-/// match; `timed_out` and `cancelled` when the limit is reached, with the text of the last failure
+/// match; `timed_out` and `cancelled` when the limit is reached, with the text of an earlier
+/// failure, if there was one
 template <class Theirs, class End, class Mine>
   requires ExchangeEnd<End>
 [[nodiscard]] auto meet(const tcp_listener& listener, std::string_view host, std::string_view port,

@@ -41,8 +41,8 @@ struct registration_change {
   std::span<std::byte> memory{};
 };
 
-/// The parts of a registration that scatter-gather elements need. They are stored here so that the
-/// `ibv_mr` need not be read for each element.
+/// The parts of a registration that scatter-gather elements and handles for peers need. They are
+/// stored here so that the `ibv_mr` need not be read for each element.
 struct registered_range {
   std::uint64_t start = 0;  ///< the address by which elements and peers refer to the first byte
   std::uint64_t length = 0;

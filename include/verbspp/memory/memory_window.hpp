@@ -112,8 +112,8 @@ void print(std::ostream& out, const memory_window_owner& window, memory_window_t
 /// - A window of type 2 must be invalidated or destroyed before the queue pair that bound it is
 ///   destroyed. Otherwise, Linux's software driver (rxe) waits for this when it destroys the queue
 ///   pair, for most of a minute.
-/// - A window whose bind was posted but did not succeed cannot be bound again, because its rkey is
-///   unknown. Destroy the window and create a new one.
+/// - A window whose bind was posted but did not succeed must not be bound again, because its rkey
+///   is unknown. Destroy the window and create a new one.
 ///
 /// Thread rule: binding needs exclusive access to the window.
 template <memory_window_type Type>

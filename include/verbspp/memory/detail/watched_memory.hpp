@@ -49,9 +49,9 @@ void device_returns(std::uint64_t address, std::uint64_t length) noexcept;
 /// `device_has_read` is called for the same bytes, the write faults; a system call that writes to
 /// them, such as `read`, fails with EFAULT.
 ///
-/// Channels call this for requests that own or share their memory, but not for requests that borrow
-/// it. A check for each send would slow down every program, and a program may intend to write to
-/// memory that it has lent to a request.
+/// Channels call this for most requests that own or share their memory, and for awaited requests,
+/// but not for others that borrow it. A check for each send would slow down every program, and a
+/// program may intend to write to memory that it has lent to a request.
 ///
 /// This affects only memory that `registered_buffer` has allocated, and only pages (or huge pages)
 /// that lie entirely within the marked bytes. Pages to which writes may be legitimate are not
@@ -59,8 +59,8 @@ void device_returns(std::uint64_t address, std::uint64_t length) noexcept;
 /// atomics or memory windows, and pages that the device writes for another request in flight.
 /// Thread-safe.
 void device_reads(std::uint64_t address, std::uint64_t length) noexcept;
-/// Ends the effect of one call to `device_reads`. These calls are counted, so the protection does
-/// not end before the last request that reads the pages has ended.
+/// Ends the effect of one call to `device_reads`. These calls are counted, so the end of one
+/// request does not end the protection of pages that another one still reads.
 void device_has_read(std::uint64_t address, std::uint64_t length) noexcept;
 
 }  // namespace verbspp::detail
