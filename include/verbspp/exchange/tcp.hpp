@@ -39,8 +39,7 @@ class tcp_socket {
   /// which the system returns them. Each address is tried for an equal share of the remaining time.
   /// The system's lookup function accepts no limit, so a separate thread looks up the name, and
   /// exits when the lookup ends. If the limit is reached first, the thread continues, and its
-  /// answer is discarded. At most 16 such threads exist at a time. A numeric address needs no
-  /// thread.
+  /// answer is discarded. At most 16 lookups proceed at a time. A numeric address needs no thread.
   /// \errors `invalid_input` if the host or port is not valid; `not_found` if the name has no
   /// address, or could not be resolved; `not_connected` with the outcome for each address;
   /// `timed_out` and `cancelled` when the limit is reached; `resource_exhausted`

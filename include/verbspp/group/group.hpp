@@ -139,7 +139,7 @@ class group : public group_operations<group> {
   [[nodiscard]] std::optional<std::uint32_t> peer_of(channel_id id) noexcept;
   /// Returns the available arrivals of the hub's channels: messages, if the hub has a pool, and
   /// notifications. It also processes the completions that the notifications report, so that the
-  /// handles of the requests have their results. Polls the queue once for all peers, and does not
+  /// handles of the requests have their results. It polls one queue for all peers, and does not
   /// wait for arrivals. In a world that connects lazily, it also answers connection requests, as
   /// `world::serve` does. `peer_of` returns the peer of an arrival. An event loop waits for
   /// `hub()`, which is an `EventSource`, and then calls this.

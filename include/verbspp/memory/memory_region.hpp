@@ -76,7 +76,7 @@ class memory_registration {
         whose_(other.whose_),
         has_other_addresses_(std::exchange(other.has_other_addresses_, false)) {}
   memory_registration& operator=(const memory_registration&) = delete;
-  /// Deregisters the previous registration.
+  /// Deregisters the previous registration, unless it was borrowed.
   memory_registration& operator=(memory_registration&& other) noexcept {
     memory_registration taken(std::move(other));
     std::swap(domain_, taken.domain_);

@@ -51,7 +51,7 @@ class memory_window_owner {
         native_(std::exchange(other.native_, nullptr)),
         whose_(other.whose_) {}
   memory_window_owner& operator=(const memory_window_owner&) = delete;
-  /// Destroys the previous window.
+  /// Destroys the previous window, unless it was borrowed.
   memory_window_owner& operator=(memory_window_owner&& other) noexcept {
     memory_window_owner taken(std::move(other));
     std::swap(domain_, taken.domain_);
