@@ -41,9 +41,9 @@ result<void> list_devices() {
         "this machine has no RDMA device: load its driver, create one on a network interface "
         "by `rdma link add`, or preload libsoftverbs.so");
   for (const device& each : devices) VERBSPP_TRYV(print_device(each));
-  // If fork safety is disabled, a program that forks has to call initialize_fork() first.
-  // fork_status() returns an error if verbspp was built with a libibverbs that is too old to report
-  // the status.
+  // If fork safety is disabled, a program that forks has to call initialize_fork() before it
+  // registers memory. fork_status() returns an error if verbspp was built with a libibverbs that is
+  // too old to report the status.
   if (const auto safety = fork_status(); safety.has_value())
     std::cout << "fork safety: " << to_string(safety.assume_value()) << '\n';
   return success();

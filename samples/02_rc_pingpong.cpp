@@ -2,7 +2,7 @@
 /// \file
 /// Two processes send a message back and forth, and check the data.
 ///
-/// Its options are like those of ibv_rc_pingpong, which can be the other end if --ibv-exchange is
+/// The options are like those of ibv_rc_pingpong, which can be the other end if --ibv-exchange is
 /// given.
 
 #include "common/open.hpp"

@@ -177,7 +177,7 @@ transport_result<void> run(std::string_view device_name) {
     if (posted.has_error()) return posted.error().cause();
   }
   const auto served = serve(device, channel, messages, 2 * messages_per_client);
-  // If the clients have stopped sending, the completions of their sends contain the reason.
+  // If the clients have stopped sending, the completions of their sends may contain the reason.
   VERBSPP_TRYV(check_sends(departures));
   return served;
 }

@@ -36,7 +36,9 @@ struct hosts_text {
 
 /// Reads the entries that a text contains.
 /// \errors those of `host_list::parse` that concern the form: the text is not JSON, an entry is
-/// unknown, missing or duplicate, or a value has the wrong type. The caller checks the values.
+/// unknown, missing or duplicate, a value has the wrong type, or a number is negative or
+/// above 2^32 - 1; `not_supported` if the library was built without JSON. The caller checks the
+/// values further.
 [[nodiscard]] result<hosts_text> read_hosts(std::string_view json);
 
 }  // namespace verbspp::detail

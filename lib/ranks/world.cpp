@@ -147,7 +147,7 @@ class [[gnu::visibility("hidden")]] world::state final
     std::ranges::copy(std::as_bytes(std::span(name.view())), told.begin() + name_begins);
     return bootstrap.put(key("rank", 0, 0), std::span(told).first(name_begins + name.size()));
   }
-  /// Reads another rank's introduction, and stores the rank's memory handle and name.
+  /// Reads a rank's introduction, and stores the rank's memory handle and name.
   /// \returns the rank's encoded endpoint
   [[nodiscard]] result<encoded_endpoint> get_to_know(std::uint32_t other,
                                                      const wait_limit& limit) noexcept {
@@ -221,7 +221,7 @@ class [[gnu::visibility("hidden")]] world::state final
   any_bootstrap bootstrap;
   std::uint32_t rank = 0;
   std::uint32_t size = 0;
-  std::uint64_t turns = 0;  ///< the number of calls of `exchange` and `mend` so far
+  std::uint64_t turns = 0;  ///< the number of exchanges and repairs so far
   detail::owned<rank_name[]> names{};
   detail::signals signals{};
   barrier_session::state* in_progress = nullptr;  ///< the barrier of a session

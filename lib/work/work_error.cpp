@@ -19,8 +19,7 @@ struct status_description {
   const char* hint;
 };
 
-// `transport` and `flushed` are left out, because the first is also the name of a type, and the
-// second of a status.
+// `transport` is left out, because it is also the name of a type.
 using work_error_class::fatal;
 using work_error_class::local_programming;
 using work_error_class::local_resource;

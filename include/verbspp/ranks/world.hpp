@@ -159,8 +159,8 @@ class world {
   /// and only once even if both ends start to connect at the same time. On success, all ranks have
   /// joined. The number of queue pairs grows with the number of peers that are used. The following
   /// grow with the number of ranks: the completion queue, which has room for all of them; the
-  /// memory for barriers and steps, of which 1.1 KiB is registered for each rank; and the memory of
-  /// the bootstrap.
+  /// world's memory, of which 1.1 KiB for each rank is registered for barriers and steps; and the
+  /// memory of the bootstrap.
   ///
   /// A rank that does not answer in time is reported as `timed_out`, with its number; the next use
   /// tries to connect it again.

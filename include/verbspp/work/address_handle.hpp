@@ -32,7 +32,7 @@ class datagram_destination {
                             "a UD queue pair has no single peer to send to: specify the "
                             "destination, as .to = address_handle.destination(number, qkey)");
   static constexpr std::uint32_t unknown_size = 0xffff'ffff;
-  /// Creates a destination from an address handle that the library did not create.
+  /// Creates a destination from a native address handle.
   /// \param most_bytes the maximum length of a datagram on this path
   datagram_destination(ibv_ah* handle, queue_pair_number number, queue_key key,
                        std::uint32_t most_bytes = unknown_size) noexcept

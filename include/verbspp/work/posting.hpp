@@ -107,7 +107,7 @@ template <transport Transport, class Operation>
 }
 
 /// Fills in a native request, except for its elements and the pointer to the next request. Members
-/// that the opcode does not use are left uninitialized, because the driver does not read them.
+/// that the opcode does not use are left uninitialized, because their values have no effect.
 template <class Operation>
 VERBSPP_DATA_PATH void fill(ibv_send_wr& native, const Operation& operation,
                             work_tag tag) noexcept {

@@ -34,7 +34,8 @@ class completed_work {
     return static_cast<work_operation>(opcode_);
   }
   [[nodiscard]] bool is_receive() const noexcept { return (opcode_ & IBV_WC_RECV) != 0; }
-  /// The number of bytes that a receive or an RDMA read has received. Empty for other requests.
+  /// The number of bytes that a receive or an RDMA read has received. On UD, it includes the 40
+  /// bytes that are reserved for the global route header. Empty for other requests.
   [[nodiscard]] std::optional<std::uint32_t> byte_count() const noexcept {
     if (!is_receive() && opcode_ != IBV_WC_RDMA_READ) return std::nullopt;
     return byte_count_;

@@ -70,7 +70,7 @@ enum class work_status : std::uint32_t {
 
 /// Says where to look for the cause of a failed request.
 enum class work_error_class : std::uint8_t {
-  local_programming,  ///< a wrong key, bound or length on this side
+  local_programming,  ///< a mistake on this side, such as a wrong key, bound or length
   local_resource,     ///< the device or driver on this side
   remote,             ///< the peer rejected the request or aborted it
   transport,          ///< the packets violated the protocol
@@ -161,8 +161,8 @@ class work_error {
 
 std::ostream& operator<<(std::ostream& out, const work_error& e);
 
-/// The exception that `value()` of a result throws for a failed request. `what()` is the error's
-/// message, cut off after 511 characters.
+/// The exception that `value()` of a `work_result` or `transport_result` throws for a failed
+/// request. `what()` is the error's message, cut off after 511 characters.
 class VERBSPP_EXCEPTION work_exception : public std::system_error {
  public:
   explicit work_exception(const work_error& cause);
