@@ -21,8 +21,8 @@
 
 namespace verbspp {
 
-/// The world knows the state of the session whose barrier is in progress, because the session may
-/// outlive the world.
+/// The state of a session. While its barrier is in progress, the world points to it, because the
+/// session may outlive the world, which then aborts the barrier.
 class [[gnu::visibility("hidden")]] barrier_session::state {
  public:
   /// \param place the world's pointer to the state

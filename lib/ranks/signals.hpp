@@ -137,7 +137,8 @@ class [[gnu::visibility("hidden")]] signals {
     signal_counts counts{};
     std::optional<place> memory{};
     ends connected{};  ///< the ends of the channel by which the world connects this rank to it
-    /// It is in the list that is being checked or, until a step begins, is a partner in that step.
+    /// True for the ranks of a list while it is being checked, and for the partners of a step until
+    /// it begins.
     bool is_named = false;
     bool is_expected = false;  ///< until a step begins: sends a value to this rank in that step
     /// The request that reads the other rank's step count is queued behind other requests.

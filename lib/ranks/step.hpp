@@ -122,8 +122,8 @@ inline constexpr const char* collective_step = "collective step of a world";
 /// `signal` and `await` do not wait for the other rank. `checks` makes a call also respond to
 /// connection requests, which may take up to 200 ms for each new rank, and look for failures and
 /// for the limit. That is too expensive for each round of a thread that polls. The functions for
-/// values wait, except `promise` and `expect`, and so do `drive` and `finish`, which make such
-/// calls until they are done.
+/// values wait, except `promise` and `expect`. `drive` and `finish` wait as well: they repeat such
+/// calls until one of them returns true.
 class [[gnu::visibility("hidden")]] signals::step {
  public:
   /// \param ranks must stay valid as long as this object exists
