@@ -10,7 +10,7 @@ namespace verbspp {
 
 namespace {
 
-/// The errnos with which providers report a full queue.
+/// True for the errnos with which providers may report a full queue.
 bool means_full(int errnum) noexcept {
   return errnum == ENOMEM || errnum == EAGAIN || errnum == ENOBUFS || errnum == ENOSPC ||
          errnum == EOVERFLOW;
