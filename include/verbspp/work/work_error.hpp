@@ -70,7 +70,7 @@ enum class work_status : std::uint32_t {
 
 /// Says where to look for the cause of a failed request.
 enum class work_error_class : std::uint8_t {
-  local_programming,  ///< a mistake on this side, such as a wrong key, bound or length
+  local_programming,  ///< usually a mistake on this side, such as a wrong key, bound or length
   local_resource,     ///< the device or driver on this side
   remote,             ///< the peer rejected the request or aborted it
   transport,          ///< the packets violated the protocol
