@@ -178,7 +178,8 @@ std::optional<error> first_contact::failure_of(const contact& due, const wait_li
     return limit.failure(
         calling,
         "the connection to that rank is not ready: a rank answers only while it connects, waits in "
-        "a collective step, polls the group or waits on it, or calls mend() or serve()");
+        "a collective step, advances a barrier_session, polls the group or waits on it, or calls "
+        "mend() or serve()");
   return std::nullopt;
 }
 
