@@ -87,14 +87,14 @@ result<reference<caller_core>> caller_core::open(prepared_channel& link,
     return error(error_kind::not_supported, opening,
                  "this channel receives into the pool of a hub, where other channels could use up "
                  "the receives for its answers: use a channel with its own receives");
-  const queue_pair_capacities sizes = link.capacities();
-  if (sizes.max_send_work_requests < options.in_flight)
-    return error::above_limit(opening, "in_flight", options.in_flight, sizes.max_send_work_requests,
+  // Not the capacities of the queue pair: a channel of a hub may use less than those.
+  if (core.sends().capacity() < options.in_flight)
+    return error::above_limit(opening, "in_flight", options.in_flight, core.sends().capacity(),
                               "build the channel with a larger max_send_work_requests");
   const std::uint32_t depth = options.in_flight * 2;
-  if (sizes.max_receive_work_requests < depth)
+  if (core.receives().capacity() < depth)
     return error::above_limit(opening, "receives (2 for each call in flight)", depth,
-                              sizes.max_receive_work_requests,
+                              core.receives().capacity(),
                               "build the channel with a larger max_receive_work_requests");
   // Each call in flight needs two places: when its answer has arrived, and the next call is sent,
   // the place of its request may still be in use.

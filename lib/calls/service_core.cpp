@@ -391,7 +391,8 @@ result<channel_id> service_core::add(channel&& link) noexcept {
   if (core.connection().type() != transport::rc)
     return error(error_kind::not_supported, adding,
                  "calls need a reliable transport: build the channel with transport::rc");
-  const std::uint32_t sends = link.capacities().max_send_work_requests;
+  // Not the capacity of the queue pair: a channel of a hub may use less than that.
+  const std::uint32_t sends = core.sends().capacity();
   if (sends < options_.in_flight && core.state() != channel_state::empty)
     return error::above_limit(adding, "in_flight of the service", options_.in_flight, sends,
                               "build the channel with a larger max_send_work_requests");

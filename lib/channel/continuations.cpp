@@ -56,6 +56,7 @@ continuation* continuations::take_expired(time_point now,
   // The stop tokens are read after the flag is cleared, so no stop request is lost.
   __atomic_store_n(&has_stop_, false, __ATOMIC_SEQ_CST);
   alarm_ = (time_point::max)();
+  has_tick_ = false;
   const wait_limit of_default(usual_limit);
   const auto look = [&](continuation& one) {
     if (!one.has_limit()) one.begin_default(of_default.deadline());
@@ -79,8 +80,13 @@ continuation* continuations::take_expired(time_point now,
 
 void continuations::set_alarm(continuation& one,
                               const std::chrono::nanoseconds& usual_limit) noexcept {
-  if (one.has_limit()) one.wake_by_stop(polls_);
-  alarm_ = std::min(alarm_, one.has_limit() ? one.alarm() : next_tick(usual_limit));
+  if (one.has_limit()) {
+    one.wake_by_stop(polls_);
+    alarm_ = std::min(alarm_, one.alarm());
+  } else {
+    alarm_ = std::min(alarm_, next_tick(usual_limit));
+    has_tick_ = true;
+  }
 }
 
 }  // namespace verbspp::detail

@@ -28,6 +28,8 @@ struct alignas(64) hub_row {
   static constexpr std::uint8_t held = 1;       ///< until `release` or `admit`
   static constexpr std::uint8_t in_turn = 2;    ///< until `hub_turn::end`
   static constexpr std::uint8_t for_inbox = 4;  ///< keeps messages only, not news
+  /// Not a reason: the connection from which the turn has its messages has ended.
+  static constexpr std::uint8_t is_outdated = 8;
   std::uint8_t keeps = 0;
 
   void keep(std::uint8_t reason) noexcept { keeps |= reason; }

@@ -133,7 +133,9 @@ void hub_state::detach(hub_member& member, bool is_destroyed) noexcept {
   if (is_destroyed) room_.give_back(member.expected_);
   member.expected_ = 0;
   member.number_ = 0;
-  drop_arrivals(rows_.of(member));
+  hub_row& row = rows_.of(member);
+  drop_arrivals(row);
+  if (row.is_in_turn()) row.keep(hub_row::is_outdated);
   receives_.refill();
 }
 
@@ -254,7 +256,9 @@ bool hub_turn::end() noexcept {
     hub_row& row = hub->rows_[id.index];
     const bool exists = row.member != nullptr;
     if (exists && hub->is_table_closed_) return false;
-    row.end(hub_row::in_turn);
+    if ((row.keeps & hub_row::is_outdated) != 0)
+      while (!messages.is_empty()) static_cast<void>(hub->take_first(messages));
+    row.end(hub_row::in_turn | hub_row::is_outdated);
     // Messages that were not taken in the turn precede those that arrived during the turn.
     if (hub->receives_.is_open()) messages.append(hub->receives_.places(), row.messages);
     row.messages = std::exchange(messages, {});

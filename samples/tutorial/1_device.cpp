@@ -14,7 +14,7 @@ result<void> run() {
   VERBSPP_TRY(devices, device_list::query());
   for (const device& each : devices) std::cout << "found " << each.name() << '\n';
   if (devices.empty())
-    return error(error_kind::not_found, "find a device", "preload libsoftverbs.so");
+    return error(error_kind::not_found, "find device", "preload libsoftverbs.so");
 
   VERBSPP_TRY(device, devices[0].open());
   VERBSPP_TRY(domain, protection_domain::allocate(device));

@@ -466,6 +466,15 @@ TEST_CASE("invalid options and moved-from objects are refused with a message") {
   const auto sends = small.capacities().max_send_work_requests;
   CHECK_THAT(failure_of(caller::open(small, {.in_flight = sends + 1})).message(),
              Catch::Contains("max_send_work_requests"));
+  // The device may grant longer queues, but a channel of a hub uses only what was requested.
+  const auto hub = must(channel_hub::create(bed.domain, {.channels = 1, .completions = 64}));
+  auto of_hub = must(bed.domain.build_channel()
+                         .hub(hub)
+                         .max_send_work_requests(5)
+                         .max_receive_work_requests(12)
+                         .build());
+  CHECK_THAT(failure_of(caller::open(of_hub, {.in_flight = 6})).message(),
+             Catch::Contains("max_send_work_requests"));
   CHECK(failure_of(caller::open(small, {.in_flight = 0})) == error_kind::invalid_input);
   CHECK(failure_of(caller::open(small, {.message_size = 100})) == error_kind::invalid_input);
 

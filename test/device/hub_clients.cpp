@@ -303,6 +303,24 @@ TEST_CASE("a client whose channel is renewed in its turn stays in the table") {
   CHECK(number_of(turn_with_message(serving.clients).second) == 9);
 }
 
+TEST_CASE("a turn in which the channel is renewed drops the messages that it did not return") {
+  served_hub serving;
+  channel_pair ends = serving.connect();
+  must(serving.clients.add(std::move(ends.left)));
+  send(ends.right, serving.from, 7);
+  send(ends.right, serving.from, 8);
+  {
+    auto [mine, first] = turn_with_message(serving.clients);
+    CHECK(number_of(first) == 7);
+    const endpoint again = must(mine.link().renew());
+    must(ends.right.renew());
+    must(ends.right.handshake(again));
+    must(mine.link().handshake(ends.right.endpoint()));
+    send(ends.right, serving.from, 9);
+  }
+  CHECK(number_of(turn_with_message(serving.clients).second) == 9);
+}
+
 TEST_CASE("destroying a table destroys its clients except a client in a turn until the turn ends") {
   auto serving = std::make_optional<served_hub>();
   const auto alive = std::make_shared<int>();

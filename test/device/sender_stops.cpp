@@ -44,6 +44,26 @@ TEST_CASE_METHOD(two_channels, "a sender that is stopped before its start posts 
   CHECK(left.outstanding() == 0);
 }
 
+TEST_CASE_METHOD(two_channels, "a stopped async_finish ends its wait and leaves the scope open") {
+  async_scope scope(left);
+  must(scope.post_send({}));
+  std::stop_source stop;
+  running finish(as_sender([&] { return scope.async_finish(); }), stop.get_token());
+  finish.start();
+  left.poll();
+  CHECK_FALSE(finish.seen.is_done());
+  stop.request_stop();
+  left.poll();
+  CHECK(finish.seen.stops == 1);
+  CHECK(left.is_connected());
+  auto arriving = must(right.post_receive({}));
+  running again(as_sender([&] { return scope.async_finish(); }));
+  again.start();
+  complete(again, left);
+  CHECK(again.seen.values == 1);
+  must(arriving.wait(patience));
+}
+
 TEST_CASE("a sender that is stopped while it waits for room posts nothing") {
   const testbed bed;
   channel_pair ends = connect_short(bed);

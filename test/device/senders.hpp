@@ -51,6 +51,7 @@ struct plain_receiver {
   }
   void set_error(const error& failed) && noexcept { fail(failed); }
   void set_error(const transport_error& failed) && noexcept { fail(error(failed)); }
+  void set_error(const scope_error& failed) && noexcept { fail(failed); }
   void set_error(finished<registered_buffer<>>&& failed) && noexcept {
     to->memory = std::move(failed.memory);
     fail(error(failed.result.assume_error()));

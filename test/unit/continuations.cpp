@@ -149,6 +149,28 @@ TEST_CASE("a continuation expires at its own limit or at the default limit") {
   own.cancel();
 }
 
+TEST_CASE("the default limit begins in time while another continuation has a later limit") {
+  stoppable_sleep asleep = counted_wakes();
+  continuations waiting(asleep);
+  probe first;
+  probe second;
+  SECTION("of its own") {
+    first.set_limit(clock_type::now() + hours(100));
+    waiting.add_receive(first, 1, default_limit);
+  }
+  SECTION("which was the default one") {
+    waiting.add_send(first, 1, default_limit);
+    CHECK(waiting.take_expired(waiting.alarm(), default_limit) == nullptr);
+    REQUIRE(first.is_default());
+  }
+  const auto later = waiting.alarm();
+  waiting.add_send(second, 2, default_limit);
+  CHECK(waiting.alarm() < later);
+  CHECK(waiting.alarm() <= clock_type::now() + default_limit / 4 + std::chrono::nanoseconds(1));
+  first.cancel();
+  second.cancel();
+}
+
 TEST_CASE("all continuations whose limits have expired are returned") {
   stoppable_sleep asleep = counted_wakes();
   continuations waiting(asleep);

@@ -25,6 +25,7 @@ namespace detail {
 /// The awaitable of `async_scope::async_finish` and `async_stream::async_finish`.
 class [[nodiscard]] awaited_scope : awaited {
  public:
+  using awaited::polled;
   awaited_scope(scope_base& of, channel_core& core, scope_state& requests,
                 const wait_limit& limit) noexcept
       : awaited(proceed, test, limit, &core), scope_(of), state_(requests) {}

@@ -242,7 +242,7 @@ class call_sender {
 /// (see `async_operations`). A stop request wakes a loop that sleeps on the descriptor of the
 /// channel or its hub, and a thread that sleeps in `channel_hub::wait` or `channel::wait`. In two
 /// cases, a stop request is detected in `start` only: if the token has no callbacks, and if the
-/// call is `async_finish`, an access of a `received_call`, or a wait of an `event_loop`.
+/// call is an access of a `received_call` or a wait of an `event_loop`.
 ///
 /// The operation state keeps the function, with all that it has captured, until it is destroyed.
 /// The function makes the call in `start`, so the call's arguments may be temporaries, except for

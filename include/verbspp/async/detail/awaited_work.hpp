@@ -179,7 +179,7 @@ class [[nodiscard]] awaited_work<Operation, void> : awaited {
     }
     if (memory.keeper != nullptr) core.keep(made, memory);
     if constexpr (!is_filling)
-      if (core.watches()) [[unlikely]]
+      if (core.watches() && scope == nullptr) [[unlikely]]
         core.protect(made.number, operation_traits<Operation>::elements(operation));
     return posted;
   }

@@ -121,7 +121,7 @@ class continuations {
                                      const std::chrono::nanoseconds& usual_limit) noexcept {
     // The default limit only starts to count at the next alarm, so adding a continuation usually
     // does not need to read the clock.
-    if (one.has_limit() || alarm_ == (time_point::max)()) [[unlikely]]
+    if (one.has_limit() || !has_tick_) [[unlikely]]
       set_alarm(one, usual_limit);
   }
   [[nodiscard]] VERBSPP_DATA_PATH static continuation* take_first(
@@ -137,6 +137,7 @@ class continuations {
   continuation_list receives_{};
   continuation_list conditions_{};
   time_point alarm_ = (time_point::max)();
+  bool has_tick_ = false;  ///< the alarm is early enough for default limits that did not start yet
   stoppable_sleep& polls_;
   bool has_stop_ = false;  ///< accessed atomically
 };
