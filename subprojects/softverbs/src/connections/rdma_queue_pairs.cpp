@@ -171,7 +171,8 @@ SOFTVERBS_EXPORT void rdma_destroy_qp(rdma_cm_id* id) {
 
 SOFTVERBS_EXPORT int rdma_create_srq_ex(rdma_cm_id* id, ibv_srq_init_attr_ex* attributes) {
   SOFTVERBS_PASS_ON(rdma_create_srq_ex, id, attributes);
-  if ((attributes->comp_mask & IBV_SRQ_INIT_ATTR_TYPE) == 0 || id->verbs == nullptr)
+  if ((attributes->comp_mask & IBV_SRQ_INIT_ATTR_TYPE) == 0 || id->verbs == nullptr ||
+      attributes->attr.max_wr == 0)
     return outcome(EINVAL);
   if ((attributes->comp_mask & IBV_SRQ_INIT_ATTR_PD) == 0 || attributes->pd == nullptr) {
     attributes->pd = id->pd;

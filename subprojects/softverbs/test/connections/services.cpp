@@ -297,6 +297,13 @@ TEST_CASE(
     CHECK(ibv_close_xrcd(domain) == 0);
     CHECK(ibv_destroy_cq(queue) == 0);
   }
+  SECTION("a shared receive queue without room for receives is refused") {
+    errno = 0;
+    CHECK(end.create_shared(0) == -1);
+    CHECK(errno == EINVAL);
+    CHECK(id->srq == nullptr);
+    CHECK(id->recv_cq == nullptr);
+  }
   SECTION("a failed creation leaves nothing behind") {
     REQUIRE(softverbs_inject("ibv_create_srq=ENOMEM") == 0);
     CHECK(end.create_shared() == -1);
