@@ -603,7 +603,7 @@ void requester::reset() noexcept {
   psn_ = acknowledged_ = 0;
   stopped_ = resting_ = gave_up_ = used_wire_ = false;
   retries_ = rnr_retries_ = 0;
-  quiet_since_ = 0;
+  quiet_since_ = seen_peer_ = 0;
 }
 
 }  // namespace softverbs

@@ -259,6 +259,9 @@ int liar() {
       case order::kind::lie:
         all_lies().at(asked.number)(my);
         break;
+      case order::kind::change_mark:
+        tables.mark.fetch_add(1);
+        break;
       case order::kind::announce:
         announce(asked);
         break;

@@ -16,6 +16,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <thread>
+#include <utility>
 #include <vector>
 
 using hostile::order;
@@ -153,6 +154,38 @@ TEST_CASE("a process that writes false data to shared memory breaks only its own
   }
   CHECK(eventually([&] { return descriptors_open() <= before; }));
   friendly.leave();
+}
+
+TEST_CASE("a queue pair that is reset and connected again verifies the process of its new peer") {
+  if (!shares_memory()) return;
+  connection_to_liar link;
+  endpoint& end = link.end;
+  link.tell({order::kind::change_mark, 0, 0, 0, 0});
+  REQUIRE(link.other.hear() == 'd');
+  std::uint32_t psn_to_liar = next_psn_of(end);
+  REQUIRE(end.change(IBV_QPS_RESET) == 0);
+  peer honest("target");
+  const address there = honest.meet(end);
+  REQUIRE(becomes_direct(end, there));
+  std::uint32_t psn_to_honest = next_psn_of(end);
+  const auto write = [&end](const address& to, std::uint32_t psn) {
+    REQUIRE(end.change(IBV_QPS_RESET) == 0);
+    end.psn = psn;
+    end.connect(to);
+    REQUIRE(end.write(1, {end.piece(0, 8)}, to) == 0);
+    REQUIRE(end.wait().status == IBV_WC_SUCCESS);
+    return next_psn_of(end);
+  };
+  // A verification is valid for a millisecond, in which a queue pair can be connected to another
+  // process.
+  for (int round = 0; round < 10; ++round) {
+    psn_to_honest = write(there, psn_to_honest);
+    // The write uses a packet, because the liar's tables can't be verified.
+    const std::uint32_t before = std::exchange(psn_to_liar, write(link.there, psn_to_liar));
+    REQUIRE(psn_to_liar != before);
+  }
+  link.other.kill();
+  honest.finish();
 }
 
 TEST_CASE("a process that falsely announces that it uses objects of others delays only its peers") {
