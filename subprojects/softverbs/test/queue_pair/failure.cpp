@@ -5,7 +5,7 @@
 
 #include <sys/mman.h>
 
-#include <thread>
+#include <algorithm>
 
 namespace {
 
@@ -33,21 +33,27 @@ void failed(endpoint& end, std::uint64_t id, ibv_wc_status status) {
 
 }  // namespace
 
-TEST_CASE("the failed request completes first and the rest is flushed in order") {
+TEST_CASE(
+    "requests before a failed one succeed, and all others are flushed in order, without effect") {
   connection link;
   const address peer = link.right.here();
+  std::fill_n(link.left.memory.begin(), 8, static_cast<unsigned char>(7));
   REQUIRE(link.left.post_receive(100, {}) == 0);
   REQUIRE(link.left.post_receive(101, {}) == 0);
   REQUIRE(link.right.post_receive(200, {}) == 0);
   // The requests are posted as a single list, so that the last one is posted before the device can
-  // fail the second.
+  // fail the second. The second and the third one are not signaled, but complete because they don't
+  // succeed.
   ibv_sge piece = link.left.piece(0, 8);
   std::vector<ibv_send_wr> requests = list_of_writes(4, piece, peer, 0);
+  for (std::size_t at = 0; at < requests.size(); ++at) requests[at].wr.rdma.remote_addr += 8 * at;
   requests[1].wr.rdma.rkey ^= 0x100;
   requests[0].send_flags = requests[3].send_flags = IBV_SEND_SIGNALED;
   ibv_send_wr* bad = nullptr;
   REQUIRE(ibv_post_send(link.left.pair, requests.data(), &bad) == 0);
-  CHECK(link.left.wait().status == IBV_WC_SUCCESS);
+  const ibv_wc first = link.left.wait();
+  CHECK(first.wr_id == 1);
+  CHECK(first.status == IBV_WC_SUCCESS);
   failed(link.left, 2, IBV_WC_REM_ACCESS_ERR);
   flushed(link.left, 3);
   flushed(link.left, 4);
@@ -59,8 +65,12 @@ TEST_CASE("the failed request completes first and the rest is flushed in order")
   // Requests that are posted after the failure are flushed, too.
   REQUIRE(link.left.post_receive(102, {}) == 0);
   flushed(link.left, 102);
-  REQUIRE(link.left.write(5, {link.left.piece(0, 8)}, peer, 0, 0) == 0);
+  REQUIRE(link.left.write(5, {link.left.piece(0, 8)}, peer, 32, 0) == 0);
   flushed(link.left, 5);
+  CHECK(link.left.quiet());
+  CHECK(link.right.quiet());
+  CHECK(std::count(link.right.memory.begin(), link.right.memory.begin() + 8, 7) == 8);
+  CHECK(std::count(link.right.memory.begin() + 8, link.right.memory.begin() + 40, 7) == 0);
 }
 
 TEST_CASE("the transition to the error state flushes requests") {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tests of libsoftverbs-faults in front of devices, which are soft devices here. They run only with
 // that library.
+#include "support/allocations.hpp"
 #include "support/faults.hpp"
 #include "support/forked.hpp"
 #include "support/peer.hpp"
@@ -313,25 +314,31 @@ TEST_CASE("in front of a device: closing the device frees everything", "[.][in f
     for (int each = 0; each < 1024; ++each) count += ::fcntl(each, F_GETFD) >= 0 ? 1 : 0;
     return count;
   };
-  {
-    const open_context before;
-  }
-  const int at_first = descriptors();
-  for (int round = 0; round < 3; ++round) {
-    endpoint end(options{.channel = true});
-    end.connect(end.here());
-    const faults set("completion:*=10s");
-    REQUIRE(end.write(1, {end.piece(0, 8)}, end.here()) == 0);
-    CHECK(end.quiet());
-  }
-  {
+  const auto open_and_close = [] {
+    {
+      endpoint end(options{.channel = true});
+      end.connect(end.here());
+      const faults set("completion:*=10s");
+      REQUIRE(end.write(1, {end.piece(0, 8)}, end.here()) == 0);
+      CHECK(end.quiet());
+    }
     // If the program doesn't destroy these objects, they are freed together with the device.
     open_context device;
     ibv_comp_channel* channel = ibv_create_comp_channel(device.verbs);
     REQUIRE(channel != nullptr);
-    REQUIRE(ibv_create_cq(device.verbs, 4, nullptr, channel, 0) != nullptr);
-  }
-  CHECK(descriptors() == at_first);
+    ibv_cq* queue = ibv_create_cq(device.verbs, 4, nullptr, channel, 0);
+    REQUIRE(queue != nullptr);
+    ibv_qp_init_attr attributes = pair_with(queue, {4, 4, 1, 1, 0});
+    REQUIRE(ibv_create_qp(ibv_alloc_pd(device.verbs), &attributes) != nullptr);
+  };
+  // Some things are allocated only once, and kept for devices that are opened later.
+  open_and_close();
+  const int open_before = descriptors();
+  const long kept_before = allocations::not_freed();
+  for (int round = 0; round < 3; ++round) open_and_close();
+  const long kept_after = allocations::not_freed();
+  CHECK(descriptors() == open_before);
+  CHECK(kept_after == kept_before);
 }
 
 TEST_CASE(
