@@ -66,13 +66,13 @@ bool completion_queue::usable() const noexcept { return owner_.usable(); }
 
 bool completion_queue::push(const completion& entry) {
   const std::lock_guard held(lock_);
-  if (entry.delay == 0 && held_back_.empty()) return give_out(entry);
-  hold_back(entry);
-  return true;
+  if (entry.delay == 0 && held_back_.empty()) [[likely]]
+    return give_out(entry);
+  return hold_back(entry);
 }
 
-void completion_queue::hold_back(const completion& entry) {
-  nanoseconds due = now() + entry.delay;
+bool completion_queue::hold_back(const completion& entry) {
+  nanoseconds due = entry.delay == 0 ? 0 : now() + entry.delay;
   // A completion may overtake only completions of other queue pairs, and only those marked
   // `overtakable`.
   bool overtakable = entry.overtakable;
@@ -83,12 +83,16 @@ void completion_queue::hold_back(const completion& entry) {
     // overtakable, too.
     overtakable |= each.overtakable;
   }
+  if (due == 0) return give_out(entry);
   const auto later = [](nanoseconds time, const completion& each) { return time < each.delay; };
   const auto added =
       held_back_.insert(std::upper_bound(held_back_.begin(), held_back_.end(), due, later), entry);
   added->delay = due;
   added->overtakable = overtakable;
-  engine().set_deadline(*this, held_back_.front().delay);
+  // A completion without a delay waits for one that is due at the same time, so the first one
+  // remains the first.
+  if (entry.delay != 0) engine().set_deadline(*this, held_back_.front().delay);
+  return true;
 }
 
 void completion_queue::on_deadline(nanoseconds time) {

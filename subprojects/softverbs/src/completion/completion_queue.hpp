@@ -102,7 +102,7 @@ class completion_queue final : public extensible_cq, private timed {
   /// Adds a completion. Returns false if the completion is lost, because the queue is broken or
   /// full. Losing a completion breaks the queue. If the queue ignores overruns, it drops its oldest
   /// completion instead. A delayed completion is added later; `late_completion_lost` reports its
-  /// loss. Requires the engine's lock if the completion may be delayed.
+  /// loss. Requires the engine's lock if the completion has a delay.
   bool push(const completion& entry);
 
   /// Implements ibv_poll_cq. Returns the number of completions, or a negative errno value if the
@@ -164,7 +164,9 @@ class completion_queue final : public extensible_cq, private timed {
   /// queue pairs from the front.
   void skip_the_dead(std::uint32_t count) noexcept;
   void drop_the_dead() noexcept;
-  void hold_back(const completion& entry);
+  /// Adds the completion when its delay, and those of the completions before it, are over. Returns
+  /// false if it need not wait, and is lost.
+  bool hold_back(const completion& entry);
   bool give_out(const completion& entry);
   void tell_channel();
 
