@@ -299,8 +299,15 @@ int identifier::set_option(int level, int name, const void* value, std::size_t l
   switch (name) {
     case RDMA_OPTION_ID_TOS:
       return byte(options_.type_of_service);
-    case RDMA_OPTION_ID_REUSEADDR:
-      return stage_ == stage::idle ? flag(options_.reserved.reusable) : EINVAL;
+    case RDMA_OPTION_ID_REUSEADDR: {
+      bool given = false;
+      if (const int error = flag(given)) return error;
+      // As in the kernel, a bound identifier can still be made reusable until it listens.
+      if (stage_ != stage::idle && (!given || stage_ == stage::listening)) return EINVAL;
+      options_.reserved.reusable = given;
+      if (reserved_) reserved_->permit_sharing();
+      return 0;
+    }
     case RDMA_OPTION_ID_AFONLY:
       return stage_ == stage::idle ? flag(options_.reserved.only_ipv6) : EINVAL;
     case RDMA_OPTION_ID_ACK_TIMEOUT: {

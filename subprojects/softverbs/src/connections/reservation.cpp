@@ -25,11 +25,17 @@ constexpr std::uint16_t ephemeral_count = 28232;
 /// whether it is free.
 constexpr int attempts = 20;
 
+/// The reservations by the names of their sockets.
 using reservations = std::map<std::string, std::weak_ptr<reservation>>;
 
 reservations& own_reservations() {
   static auto* all = new reservations;  // never freed: threads may still use it at exit
   return *all;
+}
+
+std::shared_ptr<reservation> own_reservation(const std::string& name) {
+  const auto found = own_reservations().find(name);
+  return found == own_reservations().end() ? nullptr : found->second.lock();
 }
 
 /// Returns the name of the socket that reserves a port. Its prefix differs from that of the sockets
@@ -67,19 +73,6 @@ bool is_free(const std::string& name) noexcept {
   return true;
 }
 
-/// True if no other reservation conflicts with this address. With the same port, a wildcard address
-/// and the specific addresses that it includes exclude each other.
-bool others_are_free(port_space space, const ip_address& address, bool only_ipv6) {
-  if (!address.is_any()) return is_free(name_of(space, any_host(address.is_ipv4()), address.port));
-  bool free = true;
-  for_each_own_address([&](const place& own) {
-    const bool concerns =
-        address.is_ipv4() == is_ipv4(own.ip) || (!address.is_ipv4() && !only_ipv6);
-    if (free && concerns) free = is_free(name_of(space, host_of(own.ip), address.port));
-  });
-  return free;
-}
-
 std::uint16_t random_port() noexcept {
   std::uint16_t number = 0;
   if (::getrandom(&number, sizeof(number), GRND_NONBLOCK) != sizeof(number))
@@ -89,44 +82,64 @@ std::uint16_t random_port() noexcept {
 
 }  // namespace
 
-bool reservation::bind(port_space space, const ip_address& address, reservation_options options) {
+reservation::reservation(port_space space, const ip_address& address, reservation_options options)
+    : space_(space), address_(address), options_(options) {
   const bool any = address.is_any();
-  const std::string host = any ? any_host(address.is_ipv4()) : host_of(canonical(address));
-  sockets[0] = bound_socket(name_of(space, host, address.port));
-  if (sockets[0] == none) return false;
-  if (any && !address.is_ipv4() && !options.only_ipv6) {
-    sockets[1] = bound_socket(name_of(space, any_host(true), address.port));
-    if (sockets[1] == none) return false;
+  names_[0] =
+      name_of(space, any ? any_host(address.is_ipv4()) : host_of(canonical(address)), address.port);
+  if (any && !address.is_ipv4() && !options.only_ipv6)
+    names_[1] = name_of(space, any_host(true), address.port);
+}
+
+bool reservation::bind(bool shares) {
+  for (std::size_t at = 0; at < sockets.size(); ++at) {
+    if (names_[at].empty()) continue;
+    sockets[at] = bound_socket(names_[at]);
+    if (sockets[at] != none) continue;
+    if (errno == EADDRINUSE && address_.is_any()) errno = EADDRNOTAVAIL;
+    return false;
   }
-  if (options.reusable || others_are_free(space, address, options.only_ipv6)) return true;
-  errno = EADDRINUSE;
-  return false;
+  return others_are_free(shares);
+}
+
+bool reservation::others_are_free(bool shares) const {
+  bool free = true;
+  const auto check = [&](const std::string& host) {
+    const std::string name = name_of(space_, host, address_.port);
+    if (!free || is_free(name)) return;
+    const auto other = shares ? own_reservation(name) : nullptr;
+    free = other && other->may_be_shared();
+  };
+  if (!address_.is_any())
+    check(any_host(address_.is_ipv4()));
+  else
+    for_each_own_address([&](const place& own) {
+      if (address_.is_ipv4() == is_ipv4(own.ip) || (!address_.is_ipv4() && !options_.only_ipv6))
+        check(host_of(own.ip));
+    });
+  if (!free) errno = EADDRNOTAVAIL;
+  return free;
 }
 
 std::shared_ptr<reservation> reservation::make(port_space space, ip_address& address,
                                                reservation_options options) {
-  const auto attempt = [&]() -> std::shared_ptr<reservation> {
-    ip_address canonical_address = address;
-    canonical_address.ip = canonical(address);
-    const std::string key = name_of(space, host_of(canonical_address.ip), address.port);
-    reservations& all = own_reservations();
-    if (const auto there = all.find(key); there != all.end())
-      if (auto shared = there->second.lock();
-          shared && shared->reusable_ && options.reusable && !shared->listens_)
+  const auto attempt = [&](bool shares) -> std::shared_ptr<reservation> {
+    auto made = std::make_shared<reservation>(space, address, options);
+    if (shares)
+      if (auto shared = own_reservation(made->names_[0]);
+          shared && shared->may_be_shared() && shared->names_ == made->names_)
         return shared;
-    auto made = std::make_shared<reservation>();
-    if (!made->bind(space, address, options)) return nullptr;
-    made->reusable_ = options.reusable;
-    made->key_ = key;
-    all[key] = made;
+    if (!made->bind(shares)) return nullptr;
+    for (const std::string& name : made->names_)
+      if (!name.empty()) own_reservations()[name] = made;
     return made;
   };
-  if (address.port != 0) return attempt();
+  if (address.port != 0) return attempt(options.reusable);
   const std::uint16_t start = random_port();
   for (unsigned step = 0; step < ephemeral_count; ++step) {
     address.port = static_cast<std::uint16_t>(first_ephemeral + (start + step) % ephemeral_count);
-    if (auto made = attempt()) return made;
-    if (errno != EADDRINUSE) break;
+    if (auto made = attempt(false)) return made;
+    if (errno != EADDRINUSE && errno != EADDRNOTAVAIL) break;
   }
   address.port = 0;
   if (errno == EADDRINUSE) errno = EADDRNOTAVAIL;
@@ -136,15 +149,20 @@ std::shared_ptr<reservation> reservation::make(port_space space, ip_address& add
 reservation::~reservation() {
   const int error = errno;
   for (int& socket : sockets) close_socket(socket);
-  if (!key_.empty()) {
-    const auto there = own_reservations().find(key_);
+  for (const std::string& name : names_) {
+    const auto there = own_reservations().find(name);
     if (there != own_reservations().end() && there->second.expired())
       own_reservations().erase(there);
   }
   errno = error;
 }
 
-bool reservation::listen(int backlog) noexcept {
+bool reservation::listen(int backlog) {
+  if (weak_from_this().use_count() != 1) {
+    errno = address_.is_any() ? EADDRNOTAVAIL : EADDRINUSE;
+    return false;
+  }
+  if (options_.reusable && !others_are_free(false)) return false;
   // The kernel queues one connection more than the backlog.
   for (const int socket : sockets)
     if (socket != none && ::listen(socket, backlog - 1) != 0) return false;

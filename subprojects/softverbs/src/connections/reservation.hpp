@@ -6,7 +6,6 @@
 #include <array>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 
 namespace softverbs {
@@ -15,8 +14,8 @@ namespace softverbs {
 using port_space = std::uint16_t;
 
 struct reservation_options {
-  /// True if other reservations of this process that also set `reusable` may share the address and
-  /// port, unless one of them listens. The wildcard address and specific addresses then don't
+  /// True if other reservations of this process that also set `reusable` may have the same address
+  /// and port, unless one of them listens. The wildcard address and specific addresses then don't
   /// exclude each other.
   bool reusable = false;
   /// True if :: represents IPv6 addresses only. Otherwise, it includes all IPv4 addresses.
@@ -26,20 +25,25 @@ struct reservation_options {
 /// Reserves an address and port for this process. It binds one or two abstract Unix sockets, whose
 /// names represent the address and port, and which vanish with the process. Everything here
 /// requires the lock of connections.
-class reservation {
+class reservation : public std::enable_shared_from_this<reservation> {
  public:
   /// Makes a reservation, or returns an existing one that may be shared. If the port is 0, chooses
-  /// an ephemeral port, and stores it in `address`. Returns null with errno on failure.
+  /// an ephemeral port that no other reservation has, and stores it in `address`. Returns null with
+  /// errno on failure: as in the kernel, EADDRNOTAVAIL if the port is taken and one of the two
+  /// addresses is the wildcard address, and EADDRINUSE if the two are equal.
   static std::shared_ptr<reservation> make(port_space space, ip_address& address,
                                            reservation_options options);
-  reservation() = default;
+  reservation(port_space space, const ip_address& address, reservation_options options);
   reservation(const reservation&) = delete;
   reservation& operator=(const reservation&) = delete;
   ~reservation();
 
-  /// Starts to accept connections, so that `connect_to` finds this reservation. Returns false with
-  /// errno on failure.
-  bool listen(int backlog) noexcept;
+  /// Sets `reusable` later. The reservation must not listen yet.
+  void permit_sharing() noexcept { options_.reusable = true; }
+
+  /// Starts to accept connections, so that `connect_to` finds this reservation. As in the kernel,
+  /// the reservation must not be shared. Returns false with errno on failure.
+  bool listen(int backlog);
 
   static constexpr int none = -1;
   std::array<int, 2> sockets{none, none};
@@ -49,11 +53,19 @@ class reservation {
   static void abandon_all() noexcept;
 
  private:
-  bool bind(port_space space, const ip_address& address, reservation_options options);
+  bool bind(bool shares);
+  /// Returns false with errno if the wildcard address, or a specific address that this wildcard
+  /// address includes, is reserved with the same port. If `shares` is true, ignores reservations
+  /// that may be shared.
+  bool others_are_free(bool shares) const;
+  bool may_be_shared() const noexcept { return options_.reusable && !listens_; }
 
-  bool reusable_ = false;
+  port_space space_;
+  ip_address address_;
+  reservation_options options_;
+  /// The names of the sockets; the second one may be empty.
+  std::array<std::string, 2> names_;
   bool listens_ = false;
-  std::string key_;
 };
 
 /// Returns a socket that is connected to the listener at this address, or at the wildcard address.

@@ -94,7 +94,9 @@ int rdma_socket::reserve(ip_address address) {
       .only_ipv6 = options_.value(IPPROTO_IPV6, IPV6_V6ONLY) != 0,
   };
   reserved_ = reservation::make(space_, address, wanted);
-  if (!reserved_) return errno;
+  if (!reserved_)
+    // Datagram rsockets use UDP sockets, for which the kernel has only this error.
+    return errno == EADDRNOTAVAIL && space_ != RDMA_PS_TCP ? EADDRINUSE : errno;
   local_ = address;
   const int error = name_socket();
   if (error != 0) reserved_.reset();

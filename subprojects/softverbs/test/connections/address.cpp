@@ -10,6 +10,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdint>
+#include <deque>
+#include <set>
 
 namespace {
 
@@ -115,8 +117,8 @@ TEST_CASE("cm: a port belongs to one identifier until the identifier is destroye
   };
   CHECK(taken("198.18.83.1") == EADDRINUSE);
   CHECK(taken("127.0.0.1") == EADDRINUSE);
-  CHECK(taken("0.0.0.0") == EADDRINUSE);
-  CHECK(taken("::") == EADDRINUSE);
+  CHECK(taken("0.0.0.0") == EADDRNOTAVAIL);
+  CHECK(taken("::") == EADDRNOTAVAIL);
   CHECK(taken("198.18.83.2") == 0);
   CHECK(taken("fd73:6f66:7476::1") == 0);
   CHECK(taken("198.18.83.1", RDMA_PS_UDP) == 0);
@@ -132,19 +134,76 @@ TEST_CASE("cm: binding to all IPv6 addresses includes IPv4 unless AFONLY is set"
   CHECK(set(all.id, RDMA_OPTION_ID_AFONLY, only_ipv6 ? 1 : 0) == 0);
   REQUIRE(bind(all.id, "::") == 0);
   one_id other(events);
-  CHECK(bind(other.id, "198.18.83.1", port_of(all.id)) == (only_ipv6 ? 0 : EADDRINUSE));
+  CHECK(bind(other.id, "198.18.83.1", port_of(all.id)) == (only_ipv6 ? 0 : EADDRNOTAVAIL));
 }
 
-TEST_CASE("cm: identifiers that set REUSEADDR share a source address") {
+TEST_CASE("cm: identifiers that set REUSEADDR share an address unless one of them listens") {
   event_source events;
+  event_source other_events;
   one_id first(events);
-  one_id second(events);
+  one_id second(other_events);
   one_id third(events);
-  CHECK(set(first.id, RDMA_OPTION_ID_REUSEADDR, 1) == 0);
-  CHECK(set(second.id, RDMA_OPTION_ID_REUSEADDR, 1) == 0);
+  one_id plain(events);
+  for (const one_id* each : {&first, &second, &third})
+    CHECK(set(each->id, RDMA_OPTION_ID_REUSEADDR, 1) == 0);
   REQUIRE(bind(first.id, "198.18.83.1") == 0);
-  CHECK(bind(third.id, "198.18.83.1", port_of(first.id)) == EADDRINUSE);
-  CHECK(bind(second.id, "198.18.83.1", port_of(first.id)) == 0);
+  const std::uint16_t port = port_of(first.id);
+  const auto listen = [](const one_id& id) {
+    return failure([&] { return rdma_listen(id.id, 1); });
+  };
+  SECTION("the identifiers have the same address") {
+    CHECK(bind(plain.id, "198.18.83.1", port) == EADDRINUSE);
+    REQUIRE(bind(second.id, "198.18.83.1", port) == 0);
+    CHECK(listen(first) == EADDRINUSE);
+    CHECK(listen(second) == EADDRINUSE);
+    first.destroy();
+    CHECK(listen(second) == 0);
+    CHECK(bind(third.id, "198.18.83.1", port) == EADDRINUSE);
+  }
+  SECTION("one of the identifiers has all addresses") {
+    CHECK(bind(plain.id, "0.0.0.0", port) == EADDRNOTAVAIL);
+    REQUIRE(bind(second.id, "0.0.0.0", port) == 0);
+    CHECK(listen(first) == EADDRNOTAVAIL);
+    CHECK(listen(second) == EADDRNOTAVAIL);
+    first.destroy();
+    CHECK(listen(second) == 0);
+    CHECK(bind(third.id, "198.18.83.1", port) == EADDRNOTAVAIL);
+  }
+  SECTION("one of the identifiers listens at all addresses of its family") {
+    REQUIRE(bind(second.id, "::", port) == 0);
+    first.destroy();
+    CHECK(listen(second) == 0);
+    CHECK(bind(third.id, "198.18.83.1", port) == EADDRNOTAVAIL);
+  }
+  SECTION("an identifier sets the option after it was bound") {
+    first.destroy();
+    REQUIRE(bind(plain.id, "198.18.83.1", port) == 0);
+    CHECK(set(plain.id, RDMA_OPTION_ID_REUSEADDR, 0) == EINVAL);
+    CHECK(set(plain.id, RDMA_OPTION_ID_REUSEADDR, 1) == 0);
+    CHECK(bind(third.id, "198.18.83.1", port) == 0);
+    third.destroy();
+    REQUIRE(listen(plain) == 0);
+    CHECK(set(plain.id, RDMA_OPTION_ID_REUSEADDR, 1) == EINVAL);
+  }
+  SECTION("the other identifier has not set the option") {
+    first.destroy();
+    REQUIRE(bind(plain.id, "198.18.83.1", port) == 0);
+    CHECK(bind(third.id, "198.18.83.1", port) == EADDRINUSE);
+    CHECK(bind(second.id, "0.0.0.0", port) == EADDRNOTAVAIL);
+  }
+}
+
+TEST_CASE("cm: identifiers that set REUSEADDR get different ports if they don't choose any") {
+  event_source events;
+  std::deque<one_id> all;
+  std::set<std::uint16_t> ports;
+  // If the ports of others could be chosen, it would be likely among so many.
+  for (std::size_t count = 0; count < 600; ++count) {
+    REQUIRE(set(all.emplace_back(events).id, RDMA_OPTION_ID_REUSEADDR, 1) == 0);
+    REQUIRE(bind(all.back().id, "198.18.83.1") == 0);
+    ports.insert(port_of(all.back().id));
+  }
+  CHECK(ports.size() == all.size());
 }
 
 TEST_CASE("cm: options need the right size and the right state") {
@@ -165,7 +224,6 @@ TEST_CASE("cm: options need the right size and the right state") {
   byte = 20;
   CHECK(option(RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &byte, 1) == 0);
   REQUIRE(bind(id.id, "198.18.83.1") == 0);
-  CHECK(option(RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &word, sizeof(word)) == EINVAL);
   CHECK(option(RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &word, sizeof(word)) == EINVAL);
 }
 

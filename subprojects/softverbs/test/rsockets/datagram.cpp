@@ -81,6 +81,8 @@ TEST_CASE("rsockets: datagrams without a receiver are lost") {
     const one_rsocket second(SOCK_DGRAM);
     CHECK(second.bind("198.18.83.1", port) == -1);
     CHECK(errno == EADDRINUSE);
+    CHECK(second.bind("0.0.0.0", port) == -1);
+    CHECK(errno == EADDRINUSE);
     // The sends don't block, although the receiver does not take the datagrams.
     for (int sent = 0; sent < 30; ++sent)
       REQUIRE(send_to(client, "x", ip("198.18.83.1", port)) == 1);

@@ -139,6 +139,8 @@ TEST_CASE("rsockets: unknown addresses and ports in use are refused") {
   const rsocket_listener listener;
   CHECK(client.bind("198.18.83.1", listener.port()) == -1);
   CHECK(errno == EADDRINUSE);
+  CHECK(client.bind("0.0.0.0", listener.port()) == -1);
+  CHECK(errno == EADDRNOTAVAIL);
   event_source events;
   const cm_listener of_the_manager(events);
   CHECK(client.bind("198.18.83.1", port_of(of_the_manager.id)) == -1);
