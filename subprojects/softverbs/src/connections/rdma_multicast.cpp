@@ -3,6 +3,8 @@
 // pair becomes a member when it is attached.
 #include "connections/calls.hpp"
 
+#include <sys/random.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -14,30 +16,50 @@ namespace {
 constexpr std::uint32_t group_queue_pair = 0xff'ffff;
 constexpr std::uint8_t group_hops = 1;
 
-/// Returns the GID of a group's IP address, as Linux usually does for RDMA_PS_UDP. On Ethernet, the
-/// GID is the IP address itself, except that an IPv4 address gets a multicast prefix for RoCE v1.
-/// On InfiniBand, the GID has the format of IP multicast over InfiniBand, with the connection
-/// manager's signature.
-ibv_gid group_of(const ip_address& address, const place& at) noexcept {
-  if (address.is_any()) return {};
-  if (at.is_ethernet()) {
+/// Returns the GID of a new group on InfiniBand, as OpenSM assigns it. Others join the group by
+/// this GID.
+ibv_gid assign_group() noexcept {
+  ibv_gid group{};
+  group.raw[0] = 0xff;
+  group.raw[1] = 0x12;  // transient, in the local subnet
+  group.raw[2] = 0xa0;
+  group.raw[3] = 0x1b;
+  static_cast<void>(::getrandom(group.raw + 4, sizeof(group.raw) - 4, GRND_NONBLOCK));
+  return group;
+}
+
+/// True for the GID of a group that a subnet manager has assigned.
+bool is_assigned(const ip_address& address) noexcept {
+  const std::uint8_t* const raw = address.ip.raw;
+  return raw[0] == 0xff && (raw[1] & 0xf0) == 0x10 && raw[2] == 0xa0 && raw[3] == 0x1b;
+}
+
+/// Returns the GID of a group's IP address, as Linux does. On Ethernet, the GID is the IP address
+/// itself, except that an IPv4 address gets a multicast prefix for RoCE v1. On InfiniBand, the GID
+/// has the format of IP multicast over InfiniBand, with the connection manager's signature if the
+/// port space is RDMA_PS_UDP.
+ibv_gid group_of(const ip_address& address, const identifier& id) noexcept {
+  const bool as_ipv4 = address.family == AF_INET;
+  if (id.here()->is_ethernet()) {
     ibv_gid group = address.ip;
-    if (address.is_ipv4() && at.type == network::roce_v1) {
+    if (as_ipv4 && id.here()->type == network::roce_v1) {
       group.raw[0] = 0xff;
       group.raw[1] = 0x0e;
     }
     return group;
   }
+  if (address.is_any() || address.is_loopback()) return assign_group();
+  if (is_assigned(address)) return address.ip;
   ibv_gid group{};
   group.raw[0] = 0xff;
   group.raw[1] = 0x12;  // transient, in the local subnet
-  group.raw[2] = address.is_ipv4() ? 0x40 : 0x60;
-  group.raw[3] = 0x01;  // for the connection manager, not for IP over InfiniBand
+  group.raw[2] = as_ipv4 ? 0x40 : 0x60;
+  group.raw[3] = id.ps == RDMA_PS_UDP ? 0x01 : 0x1b;
   group.raw[4] = group.raw[5] = 0xff;
-  const std::size_t kept = address.is_ipv4() ? 4 : 10;
+  const std::size_t kept = as_ipv4 ? 4 : 10;
   std::copy_n(address.ip.raw + sizeof(address.ip.raw) - kept, kept,
               group.raw + sizeof(group.raw) - kept);
-  if (address.is_ipv4()) group.raw[12] &= 0x0f;
+  if (as_ipv4) group.raw[12] &= 0x0f;
   return group;
 }
 
@@ -73,12 +95,14 @@ int join(identifier& id, const sockaddr* address, bool only_sends, void* context
   const auto asked = read_address(address);
   if (!asked) return EINVAL;
   if (!id.here() || !id.is_datagram() || id.is_removed()) return EINVAL;
+  // As in the kernel, only joins on InfiniBand can do without an address. They create a group.
+  if (id.here()->is_ethernet() && asked->is_any()) return EINVAL;
   auto joined = std::make_unique<multicast_membership>();
   joined->owner = &id;
   joined->context = context;
   joined->address = *asked;
   joined->only_sends = only_sends;
-  joined->group = group_of(*asked, *id.here());
+  joined->group = group_of(*asked, id);
   if (!id.here()->is_ethernet()) joined->lid = lid_of_group(joined->group);
   int error = 0;
   if (id.qp != nullptr && !only_sends) {

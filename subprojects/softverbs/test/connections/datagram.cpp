@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <string>
 
 namespace {
 
@@ -135,6 +136,66 @@ TEST_CASE("cm: members of a multicast group receive the datagrams that are sent 
   CHECK(rdma_leave_multicast(sender.id, of_c(address)) == -1);
   CHECK(errno == EADDRNOTAVAIL);
   CHECK(rdma_leave_multicast(listener.id, of_c(address)) == 0);
+}
+
+TEST_CASE("cm: the GID of a group is the kernel's") {
+  event_source events;
+  // Without a queue pair, an identifier is not attached to the groups.
+  const datagram_id of_udp(events, "198.18.83.1", false);
+  const auto group = [&](rdma_cm_id* id, const std::string& text) {
+    sockaddr_in6 address = ip(text.c_str());
+    REQUIRE(rdma_join_multicast(id, of_c(address), nullptr) == 0);
+    const ibv_gid gid = events.next(RDMA_CM_EVENT_MULTICAST_JOIN)->param.ud.ah_attr.grh.dgid;
+    sockaddr_in6 shown{};
+    shown.sin6_family = AF_INET6;
+    std::memcpy(&shown.sin6_addr, gid.raw, sizeof(gid.raw));
+    return text_of(of_c(shown));
+  };
+  const auto is = [](const std::string& on_infiniband, const std::string& otherwise) {
+    // steady: nothing is attached to this group
+    return on_ethernet() ? otherwise : "ff12:" + on_infiniband;
+  };
+  // steady: nothing is attached to this group
+  const std::string of_ipv4 = "239.1.2.3";
+  // steady: nothing is attached to this group
+  const std::string of_ipv6 = "ff0e::1:2";
+  CHECK(group(of_udp.id, of_ipv4) == is("4001:ffff::f01:203", "::ffff:" + of_ipv4));
+  CHECK(group(of_udp.id, of_ipv6) == is("6001:ffff::1:2", of_ipv6));
+  // A subnet manager assigns GIDs with this signature.
+  // steady: nothing is attached to this group
+  const std::string assigned = "ff15:a01b:ffff::7";
+  CHECK(group(of_udp.id, assigned) == assigned);
+  const std::string similar = "ff25:a01b:ffff::7";
+  CHECK(group(of_udp.id, similar) == is("6001:ffff::7", similar));
+
+  rdma_addrinfo* const here = look_up(0, RAI_PASSIVE, RDMA_PS_IB, IBV_QPT_UD);
+  one_id of_infiniband(nullptr);
+  REQUIRE(rdma_create_ep(&of_infiniband.id, here, nullptr, nullptr) == 0);
+  rdma_freeaddrinfo(here);
+  REQUIRE(rdma_migrate_id(of_infiniband.id, events.channel) == 0);
+  CHECK(group(of_infiniband.id, of_ipv4) == is("401b:ffff::f01:203", "::ffff:" + of_ipv4));
+  CHECK(group(of_infiniband.id, of_ipv6) == is("601b:ffff::1:2", of_ipv6));
+}
+
+TEST_CASE("cm: on InfiniBand, a group without an address gets a GID, by which others can join it") {
+  event_source events;
+  datagram_id listener(events, "198.18.83.1");
+  datagram_id sender(events, "198.18.83.2");
+  sockaddr_in6 nothing = ip("::");
+  if (on_ethernet()) {
+    CHECK(rdma_join_multicast(listener.id, of_c(nothing), nullptr) == -1);
+    CHECK(errno == EINVAL);
+    return;
+  }
+  REQUIRE(rdma_join_multicast(listener.id, of_c(nothing), nullptr) == 0);
+  const ibv_gid gid = events.next(RDMA_CM_EVENT_MULTICAST_JOIN)->param.ud.ah_attr.grh.dgid;
+  sockaddr_in6 assigned = ip("::");
+  std::memcpy(&assigned.sin6_addr, gid.raw, sizeof(gid.raw));
+  REQUIRE(rdma_join_multicast(sender.id, of_c(assigned), nullptr) == 0);
+  const rdma_cm_event* const event = events.next(RDMA_CM_EVENT_MULTICAST_JOIN);
+  CHECK(std::memcmp(event->param.ud.ah_attr.grh.dgid.raw, gid.raw, sizeof(gid.raw)) == 0);
+  check_datagram(sender.id, listener.id, event->param.ud);
+  CHECK(rdma_leave_multicast(listener.id, of_c(nothing)) == 0);
 }
 
 TEST_CASE("cm: a failed join is reported and an invalid join is refused") {
