@@ -67,9 +67,9 @@ struct [[gnu::visibility("hidden")]] completion_channel_state : counted {
     woken_loops_ = event_descriptor;
   }
 
-  /// Adds a queue that reports to this channel from now on. Each event contains the pointer that
-  /// was passed to libibverbs when its queue was created. If other code created the queue
-  /// (`is_stranger`), the pointer belongs to that code; otherwise, it refers to the queue.
+  /// Adds a queue that reports to this channel. Each event contains the pointer that was passed to
+  /// libibverbs when its queue was created. If other code created the queue (`is_stranger`), the
+  /// pointer belongs to that code; otherwise, it refers to the queue.
   void admit(completion_queue_state& queue, bool is_stranger) noexcept;
   /// Prepares the destruction of a queue. Without this call, the destruction would wait for events
   /// that were not acknowledged.

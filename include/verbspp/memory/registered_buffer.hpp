@@ -157,7 +157,7 @@ class VERBSPP_CONSUMABLE registered_buffer {
   /// Allocates (`mmap`) and registers (`ibv_reg_mr`) `count` elements.
   /// \errors `invalid_input` if `count` is 0, or the alignment is not a power of two;
   /// `resource_exhausted` if there is not enough memory, or the process is not allowed to lock that
-  /// much (the message says which); those of `register_memory`
+  /// much; those of `register_memory`
   [[nodiscard]] static result<registered_buffer> allocate(
       const class protection_domain& domain, std::size_t count,
       const buffer_options& options = {}) noexcept

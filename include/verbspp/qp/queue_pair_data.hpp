@@ -106,8 +106,8 @@ struct connection_parameters {
   verbspp::flow_label flow_label{};
 };
 
-/// A queue pair in any state. The state is known only from the type of the object that contains
-/// this. All members are empty if the queue pair was moved from.
+/// A queue pair in any state. The state is not stored here: a `queue_pair` has it in its type, and
+/// a channel stores its own. All members are empty if the queue pair was moved from.
 struct queue_pair_data {
   queue_pair_data(queue_pair_owner made, const endpoint& end, const queue_pair_capacities& granted,
                   const connection_parameters& given) noexcept

@@ -237,7 +237,8 @@ class completion_queue_with : public completion_queue {
   ///
   /// No completion is missed: the queue is polled, an event is requested, and the queue is polled
   /// again before the thread sleeps. Several threads may wait for one queue, or for several queues
-  /// of one channel; each completion is returned to one of them. The wait does not allocate memory.
+  /// of one channel; each completion is returned to one of them. The wait does not allocate memory,
+  /// except when a thread sleeps with a stop token for the first time.
   /// With `solicited_only`, a successful completion that is not solicited does not end the sleep.
   /// The wait still returns available completions of both kinds.
   ///

@@ -137,9 +137,9 @@ class extended_completion {
   VERBSPP_DATA_PATH explicit operator bool() const noexcept { return is_success(); }
   /// Returns the details of the request, or of its failure.
   ///
-  /// By default, calls the driver for the operation, and for the fields in `Features`. If only some
-  /// fields are needed, name them: `get<completion_feature::timestamp>()`, or
-  /// `get<completion_features{}>()` for none.
+  /// By default, calls the driver for the operation, and for the fields in `Features`, except the
+  /// queue pair number. If only some fields are needed, name them:
+  /// `get<completion_feature::timestamp>()`, or `get<completion_features{}>()` for none.
   template <completion_features Fields = Features & detail::all_completion_fields>
     requires HasCompletionFields<Features, Fields>
   [[nodiscard]] VERBSPP_DATA_PATH work_result<extended_completed_work<Fields>> get()
