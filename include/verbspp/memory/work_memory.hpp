@@ -70,8 +70,7 @@ concept SharedMemory =
         "memory that a request keeps alive must have a gather() function that returns a result "
         "with an element covering the whole memory");
 
-/// Memory that a request can own or keep, and that the device may write, for data that is received,
-/// read, or fetched.
+/// Memory that the device may write, for data that is received, read, or fetched.
 template <class Memory>
 concept FillableMemory =
     detail::because(detail::HasScatter<std::remove_cvref_t<Memory>>,
