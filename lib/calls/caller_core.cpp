@@ -438,11 +438,12 @@ result<void> caller_core::take_sent(slot_index slot, message& answer,
   return taken;
 }
 
-void caller_core::end_access(std::uint16_t lane, slot_index slot) noexcept {
+bool caller_core::end_access(std::uint16_t lane, slot_index slot) noexcept {
   if (lane == sent_lane)
     std::exchange(sent_loans_.get()[slot], {}).kept.let_go();
   else if (lane != no_lane)
-    lanes_.get()[lane].retire();
+    return lanes_.get()[lane].retire();
+  return true;
 }
 
 result<std::span<std::byte>> caller_core::begin_lending(const method_description& of,
@@ -688,7 +689,7 @@ result<message> caller_core::finish_with_care(slot_index index,
                                               const method_description& of) noexcept {
   call_slot& slot = slots_.get()[index];
   if (slot.state != slot_state::answered) {
-    give_up(index);
+    if (!give_up(index)) return still_accessible(of.name);
     return failure_ ? *failure_
                     : error(error_kind::not_connected, of.name, "the connection was closed");
   }
@@ -740,7 +741,7 @@ result<message> caller_core::wait_longer(slot_index index, const method_descript
       continue;
     }
     if (link_.is_connected() && until.has_passed()) {
-      give_up(index);
+      if (!give_up(index)) return still_accessible(of.name);
       return until.failure(of.name, "no answer has arrived");
     }
     fail(next.assume_error());
@@ -748,17 +749,25 @@ result<message> caller_core::wait_longer(slot_index index, const method_descript
   return finish(index, of);
 }
 
-void caller_core::give_up(slot_index index) noexcept {
+error caller_core::still_accessible(const char* method) noexcept {
+  return {error_kind::driver, method,
+          "the call has ended without an answer, and the device did not revoke the access of the "
+          "service: do not free the lent memory"};
+}
+
+bool caller_core::give_up(slot_index index) noexcept {
   call_slot& slot = slots_.get()[index];
   add(slot.counters->counted.given_up, 1);
   // The service may still access memory that was lent over a lane. Retiring the lane ends this
   // access.
-  end_access(std::exchange(slot.lane, no_lane), index);
+  const bool has_ended = end_access(std::exchange(slot.lane, no_lane), index);
   if (slot.state == slot_state::answered) {
     slot.answer = message();
-    return free(slot);
+    free(slot);
+  } else {
+    slot.state = slot_state::given_up;
   }
-  slot.state = slot_state::given_up;
+  return has_ended;
 }
 
 namespace {

@@ -98,7 +98,7 @@ result<void> first_contact::open(const protection_domain& domain, const queue_pa
                             .port(like.port)
                             .gid_index(like.gid_index)
                             .pkey_index(like.connection.pkey_index)
-                            // Only privileged programs can use queue keys whose highest bit is set.
+                            // A queue key whose highest bit is set may need a privilege.
                             .qkey(queue_key::assume(key & 0x7fff'ffffU))
                             .build());
   if (prepared.endpoint().mtu.bytes() < length)

@@ -58,7 +58,7 @@ completed_work take_success(const completion_queue& queue, std::uint64_t id, int
   if (completion.wr_id() != id)
     throw failure(file, line,
                   "the completion belongs to request " + std::to_string(completion.wr_id()) +
-                      ", not of " + std::to_string(id));
+                      ", not to request " + std::to_string(id));
   return work;
 }
 

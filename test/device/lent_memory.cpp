@@ -2,16 +2,19 @@
 // Calls that lend memory: the service reads it and writes to it until the call ends.
 
 #include "../eager.hpp"
+#include "failing_verb.hpp"
 #include "lending.hpp"
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -242,6 +245,52 @@ TEST_CASE("when the limit of a call is reached, the service can no longer access
     auto memory = filled<plain_memory>(bed, 256, std::byte{1});
     late(memory);
   }
+}
+
+TEST_CASE("a call whose limit is reached reports that the device did not revoke the access") {
+  if (!device_name().starts_with("soft"))
+    SKIP("with this driver, LeakSanitizer would report memory that the test leaks on purpose");
+  const testbed bed;
+  static std::vector<std::string> reports;
+  reports.clear();
+  // This handler stays set until the bed has been destroyed, because the memory that stays
+  // registered also prevents the bed's domain from being released.
+  set_destroy_failure_handler(
+      [](const error& cause) noexcept { reports.push_back(cause.message()); });
+  lending_service serving(bed);
+  caller calls = serving.call({.copied_size = 0});
+  auto memory = must(filled<plain_memory>(bed, 256, std::byte{1}).share());
+  must(calls.call<fill>(1, memory, patience));
+  const failing_verb refused("ibv_dereg_mr", EBUSY, convention::returns_errno);
+  error ended(error_kind::not_found, "test", "no error");
+  bool is_kept = true;
+  SECTION("a call that blocks") {
+    ended = failure_of(calls.call<keep>(1, memory, 50ms));
+    is_kept = false;  // the program keeps the memory
+  }
+  SECTION("a handle") {
+    auto handle = must(calls.post_call<keep>(1, memory));
+    ended = failure_of(handle.wait(50ms));
+  }
+  SECTION("a coroutine") {
+    const auto ask = [&]() -> eager<result<void>> {
+      VERBSPP_CO_TRYV(co_await calls.async_call<keep>(1, memory, wait_limit(50ms)));
+      co_return success();
+    };
+    auto asking = ask();
+    wait_until(
+        [&] {
+          calls.link().poll();
+          return asking.is_done();
+        },
+        "the coroutine");
+    ended = failure_of(asking.get());
+  }
+  CHECK(refused.calls() == 1);
+  CHECK(ended == error_kind::driver);
+  CHECK_THAT(ended.message(), Catch::Contains("do not free the lent memory"));
+  CHECK(memory.is_only() == !is_kept);
+  CHECK(reports.size() == 1);
 }
 
 TEST_CASE("a call with lent memory can be answered later, and in parts") {

@@ -14,7 +14,7 @@ namespace {
 using namespace verbspp;
 
 constexpr access_flags all = access::local_write | access::all_remote;
-constexpr auto everything_given = queue_pair_parameter_set::from_bits((1U << 25) - 1);
+constexpr auto everything_given = queue_pair_parameter_set::from_bits((1U << 26) - 1);
 
 // Stands for an object in unevaluated expressions. It is never called.
 template <class Object>

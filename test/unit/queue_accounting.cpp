@@ -70,6 +70,22 @@ TEST_CASE("a place that is returned without a request counts as never taken") {
   CHECK(again->signaled);
 }
 
+TEST_CASE("a full queue has a signaled request, even after several tickets were returned") {
+  send_queue_accounting room(3);
+  static_cast<void>(room.take(false));
+  const auto second = room.take(false);
+  const auto third = room.take(true);
+  REQUIRE((second && third));
+  CHECK(second->signaled);
+  room.give_back(*third);
+  room.give_back(*second);
+  const auto again = room.take(false);
+  const auto last = room.take(false);
+  REQUIRE((again && last));
+  CHECK(room.is_full());
+  CHECK((again->signaled || last->signaled));
+}
+
 TEST_CASE("late or repeated completions do not free places twice") {
   send_queue_accounting room(4);
   for (int i = 0; i < 3; ++i) static_cast<void>(room.take(true));

@@ -51,8 +51,8 @@ class VERBSPP_CONSUMABLE buffer_part {
   }
   ~buffer_part() = default;
 
-  // Access to the elements of the part. These functions are deleted for a temporary part, because
-  // its memory is freed at the end of the expression, and a stored result would dangle.
+  // Access to the elements of the part. The functions that return pointers or references are
+  // deleted for a temporary part, because its memory is freed at the end of the expression.
 
   [[nodiscard]] value_type* data() & noexcept VERBSPP_LIFETIMEBOUND {
     return buffer_.data() + first_;

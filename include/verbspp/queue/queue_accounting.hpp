@@ -36,6 +36,8 @@ class send_queue_accounting {
   struct ticket {
     std::uint64_t position;  ///< the number of the request; the first is 0
     bool signaled;           ///< true if the request must be signaled
+    /// Used by `give_back`: the position after the last signaled request before this one.
+    std::uint64_t signaled_before;
   };
 
   /// Reserves a place for the next request. The result is empty if the queue is full.
@@ -45,17 +47,17 @@ class send_queue_accounting {
     // If this request and the unsignaled requests before it fill half of the queue, it has to be
     // signaled. So a full queue has a signaled request, whose completion frees places.
     const bool must = position - signaled_up_to_ + 1 >= longest_unsignaled_;
-    if (signaled || must) {
-      before_last_signal_ = signaled_up_to_;
-      signaled_up_to_ = position + 1;
-    }
-    return ticket{.position = position, .signaled = signaled || must};
+    const ticket made{
+        .position = position, .signaled = signaled || must, .signaled_before = signaled_up_to_};
+    if (made.signaled) signaled_up_to_ = position + 1;
+    return made;
   }
-  /// Undoes the last `take`, for a request that could not be posted.
+  /// Undoes the last `take`, for a request that could not be posted. If several could not be
+  /// posted, return their tickets in reverse order.
   constexpr void give_back(const ticket& last) noexcept {
     assert(last.position + 1 == posted_ && "only the ticket that was taken last can be returned");
     --posted_;
-    if (last.signaled) signaled_up_to_ = before_last_signal_;
+    signaled_up_to_ = last.signaled_before;
   }
   /// Records that the completion of the request at this position has been polled, which means that
   /// this and all previous requests have finished.
@@ -76,8 +78,7 @@ class send_queue_accounting {
   std::uint32_t longest_unsignaled_;
   std::uint64_t posted_ = 0;
   std::uint64_t done_ = 0;
-  std::uint64_t signaled_up_to_ = 0;      // the position after the last signaled request
-  std::uint64_t before_last_signal_ = 0;  // signaled_up_to_ before the last signaled request
+  std::uint64_t signaled_up_to_ = 0;  // the position after the last signaled request
 };
 
 /// Counts the free places in a completion queue, so that it cannot overrun. Reserve a place for

@@ -65,16 +65,20 @@ class [[nodiscard]] awaited_call : awaited {
   static void proceed(continuation& self) noexcept {
     auto& mine = static_cast<awaited_call&>(self);
     if (mine.has_expired() && !(mine.is_sent_ && mine.core_->is_done(mine.slot_)))
-      mine.answer_ = answer(mine.limit().failure(
-          Called::name,
-          mine.is_sent_
-              ? "no answer has arrived"
-              : "the call was not sent, because there was no room for it, or no lane (a connection "
-                "for lent memory): take and drop answers of earlier calls, or allow more time"));
+      mine.answer_ = answer(mine.end_at_limit());
     else if (!mine.advance())
       return mine.core_->polled().continue_when(mine);
     mine.leave_queue();
     mine.waiting_.resume();
+  }
+  [[nodiscard]] error end_at_limit() noexcept {
+    if (!std::exchange(is_sent_, false))
+      return limit().failure(
+          Called::name,
+          "the call was not sent, because there was no room for it, or no lane (a connection for "
+          "lent memory): take and drop answers of earlier calls, or allow more time");
+    if (!core_->give_up(slot_)) return caller_core::still_accessible(Called::name);
+    return limit().failure(Called::name, "no answer has arrived");
   }
   [[nodiscard]] bool may_begin() noexcept { return core_->may_begin() && may_lend(); }
   [[nodiscard]] bool may_lend() const noexcept {

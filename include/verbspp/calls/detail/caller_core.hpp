@@ -120,7 +120,10 @@ class caller_core : public counted {
                                      call_limit limit) noexcept;
   /// Ends a call without taking its answer. If the answer has not arrived yet, the slot becomes
   /// free when it arrives.
-  void give_up(slot_index slot) noexcept;
+  /// \returns false if the service may still access memory that the call has lent
+  bool give_up(slot_index slot) noexcept;
+  /// The error for such a call.
+  [[nodiscard]] static error still_accessible(const char* method) noexcept;
 
   // The queue of awaited calls that wait for a credit. While the queue is not empty, calls by
   // `post_call` fail (`would_block`), so that they do not overtake the calls in the queue.
@@ -206,7 +209,8 @@ class caller_core : public counted {
   [[nodiscard]] result<void> take_sent(slot_index slot, message& answer,
                                        caller_statistics& counters) noexcept;
   /// Ends the service's access to the memory of a call whose answer will not be taken.
-  void end_access(std::uint16_t lane, slot_index slot) noexcept;
+  /// \returns false if the service may still access it
+  bool end_access(std::uint16_t lane, slot_index slot) noexcept;
   [[nodiscard]] bool may_find_lane() const noexcept;
   [[nodiscard]] calling_lane* idle_lane() noexcept;
   /// Returns an idle lane. If there is none, asks the service for one, unless all are in use.

@@ -63,7 +63,8 @@ inline constexpr std::uint16_t sent_lane = no_lane - 1;
 [[nodiscard]] std::uint16_t lane_in(std::span<const std::byte> body) noexcept;
 
 /// The caller's end of a lane.
-struct calling_lane {
+class calling_lane {
+ public:
   enum class stage : std::uint8_t {
     closed,
     requested,  ///< the service was asked to connect its end
@@ -83,27 +84,36 @@ struct calling_lane {
   lease_owner lease{};  ///< declared last, so it ends before the connection
 
   /// Destroys the queue pair, which ends the service's access.
-  void close() noexcept {
+  /// \returns false if the service may still access memory of the program
+  bool close() noexcept {
     at = stage::closed;
     link = channel();
-    lease_owner ended;
-    lease.swap(ended);
-    if (!ended.drop()) copy.reset();
+    const bool has_ended = drop_lease() || uses_copy;
     uses_copy = false;
     copied_back = {};
+    return has_ended;
   }
   /// Ends the service's access. Keeps a connected queue pair in `former`, whose previous one is
   /// destroyed, unless the lease could not be revoked.
-  void retire() noexcept {
+  /// \returns false if the service may still access memory of the program
+  bool retire() noexcept {
+    bool has_ended = true;
     if (link.is_connected()) {
-      lease_owner ended;
-      lease.swap(ended);
-      if (ended.drop())
-        former = std::move(link);
-      else
-        copy.reset();
+      has_ended = drop_lease();
+      if (has_ended) former = std::move(link);
+      has_ended |= uses_copy;
     }
-    close();
+    return close() && has_ended;
+  }
+
+ private:
+  /// \returns false if the lease could not be revoked
+  bool drop_lease() noexcept {
+    lease_owner ended;
+    lease.swap(ended);
+    if (ended.drop()) return true;
+    copy.reset();
+    return false;
   }
 };
 

@@ -64,7 +64,7 @@ class queue_pair final : public queue_pair_core {
   // caller must hold the engine's lock.
   void open_by(xrc_target& target) { open_.push_back(&target); }
   /// Removes `target`. Returns false if no other object refers to the queue pair. Otherwise,
-  /// returns true, and the queue pair moves to the device of another object. The caller must hold
+  /// returns true, and the queue pair moves to the context of another object. The caller must hold
   /// the queue pair's lock, too.
   bool closed_by(const xrc_target& target) noexcept;
   void raise(ibv_event_type event) override;
