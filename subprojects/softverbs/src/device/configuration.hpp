@@ -102,7 +102,7 @@ struct device_description {
   device_limits most;
   bool has_atomics = true;
   bool has_windows = true;
-  /// True if verbs that use extensible structures are supported, such as ibv_create_cq_ex.
+  /// False if the configuration disables extended verbs, such as ibv_create_cq_ex.
   bool has_extended = true;
   /// The NUMA node nearest to the device; empty if none is configured.
   std::optional<std::uint32_t> numa_node;

@@ -9,7 +9,7 @@
 
 namespace softverbs {
 
-/// The maximum size of a file in sysfs.
+/// The space for the text of a file, in bytes.
 inline constexpr std::size_t file_bytes = 4096;
 using file_text = std::array<char, file_bytes>;
 

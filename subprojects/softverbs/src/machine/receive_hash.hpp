@@ -23,7 +23,7 @@ class receive_hash {
       IBV_RX_HASH_DST_PORT_UDP;
 
   /// Checks whether a configuration is valid for this number of queues. Returns 0 or an errno
-  /// value. If there are several errors, returns the one that drivers would return.
+  /// value.
   static int check(const ibv_rx_hash_conf& asked, std::size_t queues) noexcept;
 
   explicit receive_hash(const ibv_rx_hash_conf& asked) noexcept;

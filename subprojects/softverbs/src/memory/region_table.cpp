@@ -171,7 +171,7 @@ bool region_table::bind(const ibv_qp& pair, const window_binding& asked) noexcep
   const std::uint32_t key = key_of(asked.window) | remote_key_bit;
   if ((asked.access & ~of_windows) != 0 || (key ^ asked.rkey) > variable_part || key == asked.rkey)
     return false;
-  // A type 2 window that is bound can only be invalidated.
+  // A bind can neither unbind a window of type 2, nor bind one that is bound.
   if (second_type && (window.region != nullptr || only_unbinds)) return false;
   const bool zero_based = (asked.access & IBV_ACCESS_ZERO_BASED) != 0;
   if (!second_type && zero_based) return false;

@@ -16,7 +16,7 @@
 namespace softverbs {
 
 /// The bit in which the lkey and the rkey of a region differ. If they were equal, a program that
-/// mixes them up would work here, but fail on other devices.
+/// mixes them up would work here, but could fail on other devices.
 inline constexpr std::uint32_t remote_key_bit = 0x8000'0000U;
 
 /// The position, in a key, of the lowest bit of the index. The bits below it hold the variant.
@@ -24,8 +24,8 @@ inline constexpr unsigned key_index_shift = 8;
 
 /// Finds regions and windows by key. A key consists of an index (23 bits) and a variant (8 bits).
 /// The variant changes each time the index is reused, so the key of a removed region is refused
-/// until the variant, which has 256 values, wraps around. The variant of a window's key is chosen
-/// by the request that binds the window.
+/// until the variant, which has 256 values, repeats. The variant of a window's key is chosen by the
+/// request that binds the window.
 class region_table {
  public:
   /// Sets the tables in which all regions and windows are published. Must be called before all

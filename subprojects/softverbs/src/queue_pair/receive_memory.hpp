@@ -19,7 +19,7 @@ class receive_memory {
       : regions_(regions), domain_(domain), work_(work) {}
 
   /// Copies `length` bytes to `offset` in this memory, one scatter entry after another. Checks only
-  /// the memory that it writes. Returns false at the first entry whose memory must not be written.
+  /// the memory that it writes. Returns false at the first entry whose memory can't be written.
   /// By then, the entries before that one have been written.
   bool fill(std::uint64_t offset, const std::byte* from, std::uint32_t length) const noexcept;
 

@@ -29,9 +29,9 @@ class receive_queue {
   /// Rounds up the requested capacities. Returns 0, or EINVAL if the device doesn't support them.
   static int grant(const device_limits& most, std::uint32_t& capacity,
                    std::uint32_t& entries) noexcept;
-  /// Rounds the capacity of a shared queue up to one less than a power of two, as network cards do,
-  /// but not beyond the device's limit. The capacities of completion queues are rounded in the same
-  /// way.
+  /// Rounds the capacity of a shared queue up to one less than a power of two, as some network
+  /// cards do, but not beyond the device's limit. The capacities of completion queues are rounded
+  /// in the same way.
   static int grant_shared(const device_limits& most, std::uint32_t& capacity,
                           std::uint32_t& entries) noexcept;
 

@@ -198,8 +198,8 @@ bool requester::transmit() {
     if (next_ == begun_) {
       // In SQD, no new requests begin; those that have begun continue.
       if (pair_.now_in() == IBV_QPS_SQD) return false;
-      // The request waits until no packets are in flight, and is then carried out directly. Without
-      // this, a queue that is never empty would use packets forever.
+      // The request waits until no packets are in flight, because it may then be possible to carry
+      // it out directly. Without this, a queue that is never empty would use packets forever.
       if (awaits_turn(work)) return false;
       if (work.fenced && fetches_ > 0) return false;
       if (work.fetches() && fetches_ > 0 && fetches_ >= pair_.attributes().max_rd_atomic)
@@ -478,8 +478,8 @@ void requester::on_refusal(const packet_header& header) {
 }
 
 void requester::go_back_to(std::uint32_t psn) noexcept {
-  // Sending may have stopped at a request that failed. It resumes, because the request fails again
-  // when it is reached.
+  // Sending may have stopped at a request that failed. It resumes, because the request is checked
+  // again when it is reached.
   stopped_ = false;
   const request& work = at(oldest_);
   next_ = oldest_;
