@@ -68,8 +68,8 @@ bool queue_pair::hears() const noexcept {
 }
 
 bool queue_pair::is_from_peer(const packet_header& head) const noexcept {
-  // A connection receives only from its peer. Other queue pairs may send packets to this number,
-  // too, for example if an earlier queue pair had it.
+  // A connection receives only from its peer. Other queue pairs may send packets to its number,
+  // too, for example if an earlier queue pair had that number.
   return head.source_qpn == attributes_.dest_qp_num && head.target_qpn == qp_num &&
          head.target == station_here() &&
          head.network == static_cast<std::uint8_t>(route_.network) &&

@@ -25,7 +25,7 @@ class queue_pair_core;
 
 /// The half of a queue pair that executes its send queue. It sends packets, and completes requests
 /// in order. With a reliable service, it waits for acknowledgements, and retransmits lost packets.
-/// With other services, a request is done once it is sent.
+/// With other services, a request is done once its packets are sent or dropped.
 ///
 /// The queue is a ring. Its positions are counters that don't wrap around at the capacity, in this
 /// order: freed (polled) <= oldest (not completed) <= next (to be sent) <= head (posted). `begun_`
