@@ -11,7 +11,7 @@
 
 namespace softverbs {
 
-// The parameters that both ends of a connection use.
+// The parameters of connections.
 
 inline constexpr nanoseconds millisecond = 1'000'000;
 /// The time limit for an answer. The kernel, which repeats a request fifteen times, waits somewhat

@@ -29,7 +29,7 @@ inline bool starts_with(const char* path, std::string_view start) noexcept {
 }
 }  // namespace detail
 
-/// True if a path may belong to a soft device. Calls for all other files cost only this check.
+/// True if a path may belong to a soft device. Calls with other paths cost only this check.
 inline bool may_be_of_device(const char* path) noexcept {
   if (path == nullptr || path[0] != '/') return false;
   return detail::starts_with(path, detail::sysfs_folder) ||
