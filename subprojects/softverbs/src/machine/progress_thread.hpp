@@ -21,8 +21,8 @@ class progress_thread {
   class work {
    public:
     virtual fair_mutex& lock() noexcept = 0;
-    /// True if a thread of the program may be waiting for an event of the device. May be called
-    /// without the lock.
+    /// True if a thread of the program may be waiting for an event of a completion queue. May be
+    /// called without the lock.
     virtual bool has_sleepers() const noexcept = 0;
     /// True if work was left for the next call of `progress`. May be called without the lock.
     virtual bool was_rung() const noexcept = 0;
