@@ -160,7 +160,7 @@ TEST_CASE("cm: identifiers that set REUSEADDR share an address unless one of the
     CHECK(listen(second) == 0);
     CHECK(bind(third.id, "198.18.83.1", port) == EADDRINUSE);
   }
-  SECTION("one of the identifiers has all addresses") {
+  SECTION("an identifier is bound to all addresses") {
     CHECK(bind(plain.id, "0.0.0.0", port) == EADDRNOTAVAIL);
     REQUIRE(bind(second.id, "0.0.0.0", port) == 0);
     CHECK(listen(first) == EADDRNOTAVAIL);
@@ -169,7 +169,7 @@ TEST_CASE("cm: identifiers that set REUSEADDR share an address unless one of the
     CHECK(listen(second) == 0);
     CHECK(bind(third.id, "198.18.83.1", port) == EADDRNOTAVAIL);
   }
-  SECTION("one of the identifiers listens at all addresses of its family") {
+  SECTION("an identifier listens at all addresses of its family") {
     REQUIRE(bind(second.id, "::", port) == 0);
     first.destroy();
     CHECK(listen(second) == 0);
@@ -197,7 +197,7 @@ TEST_CASE("cm: identifiers that set REUSEADDR get different ports if they don't 
   event_source events;
   std::deque<one_id> all;
   std::set<std::uint16_t> ports;
-  // If the ports of others could be chosen, it would be likely among so many.
+  // If ports that others use could be chosen, two of 600 identifiers would probably get the same.
   for (std::size_t count = 0; count < 600; ++count) {
     REQUIRE(set(all.emplace_back(events).id, RDMA_OPTION_ID_REUSEADDR, 1) == 0);
     REQUIRE(bind(all.back().id, "198.18.83.1") == 0);

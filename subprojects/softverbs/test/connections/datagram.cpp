@@ -138,7 +138,7 @@ TEST_CASE("cm: members of a multicast group receive the datagrams that are sent 
   CHECK(rdma_leave_multicast(listener.id, of_c(address)) == 0);
 }
 
-TEST_CASE("cm: the GID of a group is the kernel's") {
+TEST_CASE("cm: a group has the GID that the kernel would give it") {
   event_source events;
   // Without a queue pair, an identifier is not attached to the groups.
   const datagram_id of_udp(events, "198.18.83.1", false);

@@ -16,7 +16,7 @@ struct order {
     /// Writes false data to the liar's own tables, or to other memory that it shares. `number`
     /// selects the data.
     lie,
-    /// Changes the mark by which peers verify that the tables are those of the liar's process.
+    /// Changes the mark by which peers verify that the tables belong to the liar's process.
     change_mark,
     /// Announces that the liar uses the queue pair and the region at the indices `pair` and
     /// `region` of the test process's tables, and never revokes the announcement.
