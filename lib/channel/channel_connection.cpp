@@ -295,8 +295,8 @@ void channel_connection::wake() const noexcept {
 
 void channel_connection::take_loop_events() noexcept {
   const result<bool> has_ended = loop_->take(queue());
-  // An error can be ignored here: if the device no longer exists, the next call on the queue fails,
-  // too.
+  // An error can be ignored here: it means that the device no longer exists, which an asynchronous
+  // event reports as well.
   if (!has_ended.has_value() || !has_ended.assume_value()) return;
   watched_ends_at_ = std::chrono::steady_clock::now();
   if (watched_.what == watch_for::hang_up) watched_ends_at_ += time_of_completions;

@@ -36,7 +36,7 @@ struct [[gnu::visibility("hidden")]] inbox_state {
   [[nodiscard]] std::uint32_t in_use() const noexcept { return posted + messages; }
 
   static constexpr std::uint32_t nothing = UINT32_MAX;
-  /// Takes the next message if one has arrived, but posts no receives.
+  /// Takes the next message if one has arrived, but does not call `fill`.
   /// \returns its place, or `nothing`
   [[nodiscard]] std::uint32_t take() noexcept;
   /// As `take`, but does not poll for completions.

@@ -51,8 +51,8 @@ error without_windows(const char* operation, int errnum = 0) noexcept {
 }
 
 /// Returns the failure if it says that a wait was ended by its limit, or by an event of the
-/// watched descriptor; otherwise empty. Any other failure has broken the connection, which ends the
-/// peer's access, so revoking the lease has succeeded.
+/// watched descriptor; otherwise empty. A wait that fails has broken the connection, which ends the
+/// peer's access, so revoking the lease has succeeded, and other failures are not reported.
 std::optional<error> end_by_limit(const error* failure) noexcept {
   const bool is_limit = failure != nullptr &&
                         (*failure == error_kind::timed_out || *failure == error_kind::cancelled);

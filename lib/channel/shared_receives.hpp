@@ -53,7 +53,7 @@ class shared_receives {
   [[nodiscard]] std::optional<error> failure() const noexcept {
     return posted_ == 0 ? failure_ : std::nullopt;
   }
-  /// Takes the place of a completed receive. \param request the `wr_id` \returns the place
+  /// Records that a receive is no longer posted. \param request its `wr_id` \returns its place
   [[nodiscard, gnu::always_inline]] std::uint32_t take_back(std::uint64_t request) noexcept {
     const auto place = static_cast<std::uint32_t>(request);
     assert(is_posted_.get()[place]);

@@ -72,7 +72,8 @@ class cm_request {
   /// closed if the peer did not complete the connection after the handshake. `renew` prepares it
   /// again.
   /// \errors those of the overload to which a prepared object is passed by value; `busy` if the
-  /// channel is connected; `not_connected` if the channel was not renewed after its last connection
+  /// channel is connected; `not_connected` if it is empty, or was not renewed after its last
+  /// connection
   [[nodiscard]] result<cm_connection> accept(channel& renewed, const wait_limit& limit,
                                              const cm_accept_options& options = {}) && noexcept {
     VERBSPP_TRY(session, std::move(*this).start_accept(renewed, limit, options));

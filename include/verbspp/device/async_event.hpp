@@ -120,10 +120,12 @@ class async_event {
   [[nodiscard]] bool concerns(const QueuePair& queue_pair) const noexcept {
     return queue_pair_number() == queue_pair.number();
   }
-  /// True if the event is about this completion queue or a copy of it. This is exact: an event
-  /// about a queue that was destroyed does not match a newer queue at the same address.
+  /// True if the event is about this completion queue or a copy of it, and was read after the
+  /// library created or adopted the queue. So an event about a queue that was destroyed does not
+  /// match a newer queue at the same address.
   [[nodiscard]] bool concerns(const completion_queue& queue) const noexcept;
-  /// True if the event is about this shared receive queue or a copy of it. This is exact, too.
+  /// True if the event is about this shared receive queue or a copy of it, and was read after the
+  /// library created or adopted the queue.
   [[nodiscard]] bool concerns(const shared_receive_queue& queue) const noexcept;
   /// True if the event is about the object at this address. These overloads are for objects that
   /// were created without the library.

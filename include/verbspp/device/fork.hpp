@@ -44,7 +44,7 @@ enum class fork_safety : std::uint8_t {
 /// any memory is registered and any queue is created, because drivers register the memory of queues
 /// in the same way. Setting the environment variable RDMAV_FORK_SAFE=1 has the same effect.
 /// \errors on such kernels: `invalid_input` if memory was already registered, or a queue created;
-/// `not_supported`, `driver`
+/// `not_supported`, `resource_exhausted`
 [[nodiscard]] result<void> initialize_fork() noexcept;
 
 }  // namespace verbspp

@@ -38,8 +38,7 @@ enum class cm_step : std::uint8_t {
   done,
 };
 
-/// One end of a connection that is being established: everything in a `cm_session` except the queue
-/// pair or channel.
+/// One end of a connection that is being established, without its queue pair or channel.
 class cm_handshake {
  public:
   /// Sends the request to the peer.

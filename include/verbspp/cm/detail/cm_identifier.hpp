@@ -108,7 +108,7 @@ class cm_identifier {
   [[nodiscard]] int file_descriptor() const noexcept;
   [[nodiscard]] bool is_empty() const noexcept { return id_ == nullptr; }
   [[nodiscard]] rdma_cm_id* native() const noexcept { return id_; }
-  /// The device's context, or null if the device has not been determined yet.
+  /// The device's context; null if this is empty, or the device has not been determined yet.
   [[nodiscard]] ibv_context* native_context() const noexcept;
   [[nodiscard]] result<context> device_context() const noexcept;
   [[nodiscard]] port_number port() const noexcept;
@@ -126,8 +126,8 @@ class cm_identifier {
 /// Returns the error for an event which reports that a step failed.
 /// \param step the call that started the step: "rdma_connect" and so on
 [[nodiscard]] error cm_failure(const cm_event_data& event, const char* step) noexcept;
-/// Returns the error for a call on an object without an identifier, which was moved from, or has
-/// completed its work or failed.
+/// Returns the error for a call with an object that was moved from, or that has completed its work
+/// or failed.
 [[nodiscard]] error cm_moved_from(const char* operation) noexcept;
 
 }  // namespace verbspp::detail

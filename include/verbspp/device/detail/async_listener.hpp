@@ -43,9 +43,9 @@ class async_listener {
   async_listener& operator=(const async_listener&) = delete;
   ~async_listener();
 
-  /// Starts to listen for failures of these elements, and forgets the stored failure. If the device
-  /// has already failed, that failure is stored at once. Other events that were read before this
-  /// call are not reported.
+  /// Starts to listen for failures of these elements, and forgets the stored failure. If a failure
+  /// of the device was read before this call, it is stored at once. Other events that were read
+  /// before this call are not reported.
   /// \pre the context was not moved from
   void listen(const context& source, const async_elements& about) noexcept;
   /// Adds a port to watch. This may be called on any thread while the listener is listening.
