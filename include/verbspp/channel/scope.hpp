@@ -146,10 +146,9 @@ class scope_base {
 /// finished when `channel::scope` returns.
 ///
 /// Posting returns a handle, which need not be kept: the scope reports the failures of requests
-/// whose results were not taken. If a request owns its memory, dropping the handle waits for the
-/// request. If a queue is full, posting waits for room, until the limit of the scope. The object is
-/// valid only within the function, and can be neither copied nor moved. Thread rule: as for the
-/// channel.
+/// whose results were not taken. If a handle owns the memory, dropping it waits for the request. If
+/// a queue is full, posting waits for room, until the limit of the scope. The object is valid only
+/// within the function, and can be neither copied nor moved. Thread rule: as for the channel.
 class channel_scope : public detail::scope_base, public posting_operations<channel_scope> {
  public:
   using scope_base::scope_base;
