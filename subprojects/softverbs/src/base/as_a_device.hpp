@@ -45,9 +45,8 @@ inline bool is_emulated() noexcept {
 class unwatched {
  public:
   unwatched() noexcept : unwatched(nullptr, 0) {}
-  /// Must exist during a write to `memory`, because such a write makes Valgrind consider the memory
-  /// accessible. If any byte of it was inaccessible before, the destructor marks all of it as
-  /// inaccessible again.
+  /// For a write to `memory`. If any byte of it was inaccessible before, the destructor marks all
+  /// of it as inaccessible, in case the write has made it accessible.
   unwatched(void* memory, std::size_t length) noexcept;
   unwatched(const unwatched&) = delete;
   unwatched& operator=(const unwatched&) = delete;

@@ -180,7 +180,7 @@ SOFTVERBS_AS_A_DEVICE std::uint64_t* word_at(std::byte* memory) noexcept {
 }
 
 /// True if the memory can be written. FUTEX_WAKE_OP makes the kernel modify a word atomically, and
-/// fails if the word isn't writable. Here, it adds zero to the word, and wakes no thread.
+/// fails if the word isn't writable. Here, it adds zero to the word.
 bool is_writable(std::byte* memory) noexcept {
   std::uint32_t nobody = 0;
   constexpr auto add_nothing = static_cast<std::uint32_t>(FUTEX_OP(FUTEX_OP_ADD, 0, 0, 0));
@@ -207,7 +207,8 @@ SOFTVERBS_AS_A_DEVICE std::uint64_t replace(std::uint64_t* value, std::uint64_t 
 #if defined(SOFTVERBS_HAS_QUICK_ACCESS)
 
 void prepare() noexcept {
-  // Valgrind doesn't let a handler change where the program continues.
+  // Under Valgrind, the handlers aren't installed: Memcheck would report the accesses of single
+  // instructions to memory that the program has marked as inaccessible.
   if (is_emulated() || prepared) return;
   for (std::size_t at = 0; at < signals.size(); ++at) {
     struct sigaction ours{};

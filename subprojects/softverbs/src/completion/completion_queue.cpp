@@ -73,14 +73,14 @@ bool completion_queue::push(const completion& entry) {
 
 bool completion_queue::hold_back(const completion& entry) {
   nanoseconds due = entry.delay == 0 ? 0 : now() + entry.delay;
-  // A completion may overtake only completions of other queue pairs, and only those marked
+  // A completion may overtake only completions of other owners, and only those marked
   // `overtakable`.
   bool overtakable = entry.overtakable;
   for (const completion& each : held_back_) {
     if (each.owner != entry.owner && each.overtakable) continue;
     due = std::max(due, each.delay);
-    // If this completion waits for an overtakable one of the same queue pair, it becomes
-    // overtakable, too.
+    // If this completion waits for an overtakable one of the same owner, it becomes overtakable,
+    // too.
     overtakable |= each.overtakable;
   }
   if (due == 0) return give_out(entry);

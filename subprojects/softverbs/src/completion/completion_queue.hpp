@@ -65,7 +65,7 @@ struct completion {
   std::uint32_t flow_tag;
   bool of_send_queue;
   bool solicited;
-  /// True if completions of other queue pairs may overtake this one while it is held back.
+  /// True if completions of other owners may overtake this one while it is held back.
   bool overtakable;
   /// The time of the completion, by the device's clock and by the wall clock. Each is set only if
   /// the program requested it.
@@ -124,8 +124,8 @@ class completion_queue final : public extensible_cq, private timed {
 
   void request_notification(bool solicited_only) noexcept;
 
-  /// Drops the remaining completions of the owner's sends or of its receives. Requires the engine's
-  /// lock.
+  /// Drops the owner's delayed completions, and the other completions of its sends or of its
+  /// receives. Requires the engine's lock.
   void forget(work_queues& owner, bool of_send_queue) noexcept;
 
   /// Allocates entries, with which `resize` can replace the current ones. Takes no lock.
@@ -160,8 +160,8 @@ class completion_queue final : public extensible_cq, private timed {
   bool has_field(std::uint64_t field) const noexcept { return (options_.fields & field) != 0; }
   completion& at(std::uint32_t place) noexcept;
   const completion& take() noexcept;
-  /// Sets the number of completions to `count`, and removes the completions of destroyed or reset
-  /// queue pairs from the front.
+  /// Sets the number of completions to `count`, and removes those at the front whose owner has been
+  /// destroyed or reset.
   void skip_the_dead(std::uint32_t count) noexcept;
   void drop_the_dead() noexcept;
   /// Adds the completion when its delay, and those of the completions before it, are over. Returns
@@ -183,7 +183,7 @@ class completion_queue final : public extensible_cq, private timed {
   std::uint32_t first_ = 0;
   std::uint64_t first_number_ = 1;
   std::atomic<std::uint32_t> count_{0};
-  std::uint32_t dead_ = 0;  ///< the number of completions of destroyed or reset queue pairs
+  std::uint32_t dead_ = 0;  ///< the number of completions without an owner
   notify notify_ = notify::off;
   std::atomic<bool> broken_{false};
   /// The delayed completions, in the order in which they are due.

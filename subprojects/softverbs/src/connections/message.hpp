@@ -89,7 +89,7 @@ inline constexpr std::uint8_t by_the_program = 28;
 inline constexpr std::uint8_t vendor_option = 35;
 }  // namespace reasons
 
-/// The status of a reply to a datagram request.
+/// The statuses of events for refused datagram requests, numbered as in InfiniBand.
 namespace answers {
 inline constexpr int unsupported = 1;
 inline constexpr int rejected = 2;
