@@ -141,7 +141,7 @@ result<void> check(std::string_view device_name, const std::string& port) {
     if (stored != size || !std::ranges::equal(read, value))
       return error(error_kind::mismatch, "store", "a value differs from the one that was stored");
   }
-  // Any memory can be lent, even if it is smaller than the value.
+  // A vector can be lent, too. The lent memory may be smaller than the value.
   std::vector<std::byte> small(8);
   VERBSPP_TRY(needed, calls.call<get>(4096, small, patience));
   if (needed != 4096) return error(error_kind::mismatch, "store", "the size is wrong");
