@@ -25,7 +25,8 @@ template <std::size_t Size>
   return number;
 }
 
-/// Writes a number of `size` bytes at an offset. \pre the span has room for the number
+/// Writes a number of `size` bytes at an offset, the highest byte first. \pre the span has room for
+/// the number
 inline void put_number(std::span<std::byte> to, std::size_t at, std::uint64_t number,
                        unsigned size = 4) noexcept {
   for (unsigned i = 0; i < size; ++i)

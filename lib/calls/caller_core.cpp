@@ -131,8 +131,9 @@ void caller_core::close() noexcept {
   fail({error_kind::not_connected, "caller", "the caller was destroyed"});
   link_ = channel();
   for (std::uint32_t i = 0; i < lane_count_; ++i) {
-    lanes_.get()[i].close();
-    lanes_.get()[i].former = channel();
+    calling_lane& lane = lanes_.get()[i];
+    lane.is_accessible = !lane.close();
+    lane.former = channel();
   }
 }
 
@@ -442,7 +443,7 @@ bool caller_core::end_access(std::uint16_t lane, slot_index slot) noexcept {
   if (lane == sent_lane)
     std::exchange(sent_loans_.get()[slot], {}).kept.let_go();
   else if (lane != no_lane)
-    return lanes_.get()[lane].retire();
+    return lanes_.get()[lane].retire() && !lanes_.get()[lane].is_accessible;
   return true;
 }
 
@@ -491,10 +492,10 @@ void caller_core::take_begun_loan() noexcept {
   begun_ = std::exchange(lending_, no_place);
 }
 
-void caller_core::abandon_loan() noexcept {
+result<void> caller_core::abandon_loan() noexcept {
   if (lending_ != no_place) take_begun_loan();
   const std::uint16_t number = lane_in(space());
-  if (number < lane_count_) static_cast<void>(end_loan(lanes_.get()[number], false));
+  return number < lane_count_ ? end_loan(lanes_.get()[number], false) : success();
 }
 
 result<void> caller_core::end_loan(calling_lane& lane, bool has_failed) noexcept {
@@ -575,7 +576,7 @@ result<caller_core::slot_index> caller_core::send_lending(const method_descripti
   };
   const result<slot_index> sent = send();
   if (sent.has_error()) {
-    abandon_loan();
+    VERBSPP_TRYV(abandon_loan());
     return sent;
   }
   caller_statistics& counters = slots_.get()[index].counters->counted;

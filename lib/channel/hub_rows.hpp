@@ -24,12 +24,13 @@ struct alignas(64) hub_row {
   message_list messages{};
   bool has_news = false;
   bool is_ready = false;  ///< true if it is in the list of ready rows
+  /// True if the connection from which the turn has its messages has ended. Only the thread that
+  /// has the turn sets it, so that thread reads it without the lock.
+  bool is_outdated = false;
   // The flags in `keeps`, which are reasons not to report the channel's arrivals.
   static constexpr std::uint8_t held = 1;       ///< until `release` or `admit`
   static constexpr std::uint8_t in_turn = 2;    ///< until `hub_turn::end`
   static constexpr std::uint8_t for_inbox = 4;  ///< keeps messages only, not news
-  /// Not a reason: the connection from which the turn has its messages has ended.
-  static constexpr std::uint8_t is_outdated = 8;
   std::uint8_t keeps = 0;
 
   void keep(std::uint8_t reason) noexcept { keeps |= reason; }

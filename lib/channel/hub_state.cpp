@@ -135,7 +135,7 @@ void hub_state::detach(hub_member& member, bool is_destroyed) noexcept {
   member.number_ = 0;
   hub_row& row = rows_.of(member);
   drop_arrivals(row);
-  if (row.is_in_turn()) row.keep(hub_row::is_outdated);
+  row.is_outdated = row.is_in_turn();
   receives_.refill();
 }
 
@@ -247,6 +247,9 @@ hub_turn hub_state::begin_turn(hub_row& row) noexcept {
 message hub_turn::next_message() noexcept {
   if (messages.is_empty()) [[unlikely]]
     return {};
+  // The messages of an ended connection are dropped when the turn ends.
+  if (hub->rows_[id.index].is_outdated) [[unlikely]]
+    return {};
   return hub->take_first(messages);
 }
 
@@ -256,9 +259,12 @@ bool hub_turn::end() noexcept {
     hub_row& row = hub->rows_[id.index];
     const bool exists = row.member != nullptr;
     if (exists && hub->is_table_closed_) return false;
-    if ((row.keeps & hub_row::is_outdated) != 0)
+    if (row.is_outdated) {
       while (!messages.is_empty()) static_cast<void>(hub->take_first(messages));
-    row.end(hub_row::in_turn | hub_row::is_outdated);
+      hub->receives_.refill();
+    }
+    row.is_outdated = false;
+    row.end(hub_row::in_turn);
     // Messages that were not taken in the turn precede those that arrived during the turn.
     if (hub->receives_.is_open()) messages.append(hub->receives_.places(), row.messages);
     row.messages = std::exchange(messages, {});

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "channel/shared_receives.hpp"
 
+#include "device/async_events.hpp"
 #include <verbspp/base/destroy_failure.hpp>
 #include <verbspp/channel/detail/channel_core.hpp>
 #include <verbspp/memory/detail/watched_memory.hpp>
@@ -23,6 +24,8 @@ shared_receives::~shared_receives() {
   const int errnum = errno_of(ibv_destroy_srq(released.assume_value()));
   report_destroy(released.assume_value(), errnum, "ibv_destroy_srq");
   if (errnum != 0) return;
+  forget_async_events(places().domain().context(), async_event_element::shared_receive_queue,
+                      reinterpret_cast<std::uintptr_t>(released.assume_value()));
   for (std::uint32_t place = 0; place < places().count(); ++place)
     if (is_posted_.get()[place]) places().give_back_unfilled(take_back(place));
 }

@@ -28,6 +28,9 @@ constexpr const char* no_device =
     "no RDMA device has a route to this address, from the source address if one was given: the "
     "route must leave through an interface with an RDMA device (compare `ip route get` with `rdma "
     "link`)";
+constexpr const char* no_such_source =
+    "no RDMA device of this host has the source address (see `rdma link` and `ip address`), or "
+    "another identifier uses the source port on all addresses";
 constexpr const char* no_such_local_address =
     "no RDMA device of this host has this address (see `rdma link` and `ip address`), or another "
     "server listens on this port on all addresses";
@@ -157,7 +160,7 @@ error cm_failure(const cm_event_data& event, const char* step) noexcept {
       if (errnum == ETIMEDOUT || errnum == EHOSTUNREACH)
         return failed.as(error_kind::timed_out,
                          "the address has not answered in time: no host has it, its host is down "
-                         "(ping), or the limit was too short");
+                         "(check with ping), or the limit was too short");
       return is_of_no_way(errnum) ? failed.as(error_kind::not_found, no_device) : failed;
     }
     case cm_event::route_error: {
@@ -289,8 +292,10 @@ result<void> cm_identifier::listen(int backlog) noexcept {
   errno = 0;
   if (rdma_listen(id_, backlog) == 0) return success();
   const error failed = error::from_errno(errno, "rdma_listen");
-  if (failed.native_errno() == EADDRINUSE)
-    return taken_port("rdma_listen", local_address().port(), EADDRINUSE,
+  const int errnum = failed.native_errno();
+  // The identifier is bound, so EADDRNOTAVAIL can only mean the port (see `bind`).
+  if (errnum == EADDRINUSE || errnum == EADDRNOTAVAIL)
+    return taken_port("rdma_listen", local_address().port(), errnum,
                       "another listener or connection uses it: choose another port");
   return failed;
 }
@@ -302,10 +307,13 @@ result<void> cm_identifier::resolve_address(const cm_address& source, const cm_a
                         milliseconds_to(limit)) == 0)
     return success();
   const error failed = error::from_errno(errno, "rdma_resolve_addr");
-  if (errno == EADDRINUSE)
-    return taken_port("rdma_resolve_addr", source.port(), EADDRINUSE,
+  const int errnum = failed.native_errno();
+  if (errnum == EADDRINUSE || (errnum == EADDRNOTAVAIL && is_any(source)))
+    return taken_port("rdma_resolve_addr", source.port(), errnum,
                       "the source address and port are already in use: choose another port");
-  if (is_of_no_way(errno)) return failed.as(error_kind::not_found, no_device);
+  if (errnum == EADDRNOTAVAIL && source.port() != 0)
+    return failed.as(error_kind::not_found, no_such_source);
+  if (is_of_no_way(errnum)) return failed.as(error_kind::not_found, no_device);
   return failed;
 }
 

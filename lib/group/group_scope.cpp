@@ -46,8 +46,8 @@ channel_scope& group_scope::refusing() noexcept {
 }
 
 error group_scope::no_such_peer(std::uint32_t peer) const noexcept {
-  return error::above_limit("post in a scope of a group", "the number of a peer", peer,
-                            size_ == 0 ? 0 : size_ - 1, "it has to be below the group's size()");
+  return error::out_of_range("post in a scope of a group", "the number of a peer", peer,
+                             "it has to be below the group's size()");
 }
 
 error group_scope::no_memory() noexcept {

@@ -65,8 +65,9 @@ result<remote_memory_description> remote_memory_description::decode(
                  "describe no memory");
   if (!memory.rights.contains(needed))
     return error(error_kind::permission, operation,
-                 "the handle does not grant all of the requested rights: the peer must register "
-                 "the memory, or bind its window, and create the handle with them");
+                 "the handle does not grant all of the requested rights: the peer must grant "
+                 "them when it registers the memory or binds the window, and when it creates the "
+                 "handle");
   return memory;
 }
 

@@ -47,8 +47,8 @@ const char* wrong_with_route(const endpoint& local, const gid& remote) noexcept 
   const auto way = find_route(remote);
   if (!way.has_value())
     return way.assume_error() == error_kind::not_found
-               ? "the peer's address does not resolve: the kernel has no route to it (`ip route "
-                 "get`); give the port an address of that network, or this host a route"
+               ? "the peer's address does not resolve: the kernel has no route to it (check `ip "
+                 "route get`); give this port an address in the peer's network, or add a route"
                : nullptr;
   const gid& source = way.assume_value().source;
   const bool is_own = source == local.address ||

@@ -55,8 +55,9 @@ constexpr auto time_for_who = std::chrono::seconds(1);
     case detail::tcp_refusal::other_size:
       return detail::error_in_words_of(
           error_kind::mismatch, meeting,
-          "the meeting point serves a world with more or fewer than %u ranks: give all ranks of a "
-          "world the same size, and each world its own meeting point",
+          "this rank was started for a world of %u ranks, but the meeting point serves a world of "
+          "another size: start all ranks of a world with the same size, and give each world its "
+          "own meeting point",
           launch.size);
     case detail::tcp_refusal::other_world:
       return {error_kind::mismatch, meeting,

@@ -45,9 +45,9 @@ struct options {
   bool ibv_exchange = false;
   bool help = false;
 
-  /// The time after which a silent peer is presumed dead. It is the longest time in which the
-  /// device detects a dead peer, but at least one second, so that a peer on a busy machine is not
-  /// presumed dead.
+  /// The time after which a silent peer is presumed dead: the longest time that the device needs to
+  /// detect a dead peer, but at least one second, because a peer on a busy machine may be silent
+  /// for a while.
   [[nodiscard]] std::chrono::nanoseconds patience() const noexcept;
 };
 

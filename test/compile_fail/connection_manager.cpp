@@ -14,8 +14,8 @@
 using namespace verbspp;
 
 // case: cm_end_of_unreliable_connection
-// expect: a connection manager can connect only a prepared_channel, a prepared or renewed channel (by
-// expect: reference), or a prepared RC queue pair
+// expect: a connection manager can connect only a prepared_channel, a prepared RC queue pair, or a
+// expect: variable of type channel that is prepared or renewed
 constexpr auto type = BAD(transport::uc) GOOD(transport::rc);
 bool meet(cm_route route, prepared_queue_pair<type> prepared) {
   return std::move(route).connect(std::move(prepared), std::chrono::seconds(1)).has_value();

@@ -258,6 +258,18 @@ TEST_CASE_METHOD(one_listener,
     --ends.left.native_handle()->events_completed;
   }
   CHECK_FALSE(must(bed.context.poll_async_event()));
+  {
+    const auto pool = must(message_pool::create(bed.domain, 8, 64));
+    const auto hub = must(
+        channel_hub::create(bed.domain, pool, {.channels = 1, .completions = 256, .receives = 4}));
+    const auto served = must(bed.domain.build_channel().hub(hub).build());
+    ibv_async_event broken{};
+    broken.event_type = IBV_EVENT_SRQ_ERR;
+    broken.element.srq = served.native_handle()->srq;
+    keep(listener, broken);
+    --broken.element.srq->events_completed;
+  }
+  CHECK_FALSE(must(bed.context.poll_async_event()));
 }
 
 TEST_CASE("listeners do not read a borrowed context that is in blocking mode") {

@@ -212,8 +212,8 @@ TEST_CASE("memory is not freed if the device has failed to revoke its lease") {
   std::array<std::byte, 64> mark{};
   mark.fill(std::byte{0x33});
   reports.clear();
-  // This handler stays set until the bed has been destroyed, because the memory that stays
-  // registered also prevents the bed's domain from being released.
+  // The bed resets this handler when it is destroyed. The handler stays set until then, because the
+  // memory that stays registered prevents the release of the bed's domain.
   set_destroy_failure_handler(
       [](const error& cause) noexcept { reports.push_back(cause.message()); });
   std::size_t reported = 1;

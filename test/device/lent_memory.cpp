@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
@@ -14,7 +15,6 @@
 #include <functional>
 #include <optional>
 #include <span>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -247,16 +247,25 @@ TEST_CASE("when the limit of a call is reached, the service can no longer access
   }
 }
 
-TEST_CASE("a call whose limit is reached reports that the device did not revoke the access") {
+namespace {
+
+std::atomic<int> release_failures = 0;
+
+/// Counts failures to release an object from now on. The bed resets the handler when it is
+/// destroyed. The handler stays set until then, because memory that stays registered prevents the
+/// release of the bed's domain.
+void count_release_failures() {
+  release_failures = 0;
+  set_destroy_failure_handler([](const error& /*cause*/) noexcept { ++release_failures; });
+}
+
+}  // namespace
+
+TEST_CASE("a call that ends without an answer reports that the device did not revoke the access") {
   if (!device_name().starts_with("soft"))
     SKIP("with this driver, LeakSanitizer would report memory that the test leaks on purpose");
   const testbed bed;
-  static std::vector<std::string> reports;
-  reports.clear();
-  // This handler stays set until the bed has been destroyed, because the memory that stays
-  // registered also prevents the bed's domain from being released.
-  set_destroy_failure_handler(
-      [](const error& cause) noexcept { reports.push_back(cause.message()); });
+  count_release_failures();
   lending_service serving(bed);
   caller calls = serving.call({.copied_size = 0});
   auto memory = must(filled<plain_memory>(bed, 256, std::byte{1}).share());
@@ -290,7 +299,30 @@ TEST_CASE("a call whose limit is reached reports that the device did not revoke 
   CHECK(ended == error_kind::driver);
   CHECK_THAT(ended.message(), Catch::Contains("do not free the lent memory"));
   CHECK(memory.is_only() == !is_kept);
-  CHECK(reports.size() == 1);
+  CHECK(release_failures == 1);
+}
+
+TEST_CASE("a handle that outlives its caller reports that the device did not revoke the access") {
+  if (!device_name().starts_with("soft"))
+    SKIP("with this driver, LeakSanitizer would report memory that the test leaks on purpose");
+  const testbed bed;
+  count_release_failures();
+  lending_service serving(bed);
+  std::optional calls(serving.call({.copied_size = 0}));
+  auto memory = must(filled<plain_memory>(bed, 256, std::byte{1}).share());
+  must(calls->call<fill>(1, memory, patience));
+  auto handle = must(calls->post_call<keep>(1, memory));
+  // The service deregisters its memory while this is still possible.
+  static_cast<void>(serving.take_kept());
+  serving.close();
+  {
+    const failing_verb refused("ibv_dereg_mr", EBUSY, convention::returns_errno);
+    calls.reset();
+    CHECK(refused.calls() == 1);
+  }
+  CHECK(failure_of(handle.wait(patience)) == error_kind::driver);
+  CHECK(release_failures == 1);
+  CHECK_FALSE(memory.is_only());
 }
 
 TEST_CASE("a call with lent memory can be answered later, and in parts") {

@@ -121,7 +121,7 @@ TEST_CASE("a meeting skips strangers and times out with the reason") {
 }
 
 TEST_CASE_METHOD(two_places, "strangers that connect repeatedly do not displace the peer") {
-  // The left end connects to a port on which no program listens, so only the right end can reach
+  // The left end tries a port on which no program listens, so only the right end can reach
   // the other. In each round, strangers connect before the left end reads.
   const held_port unreachable;
   auto staying = start_at(bed, left, "127.0.0.1", unreachable.text(), 1);

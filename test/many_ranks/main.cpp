@@ -179,9 +179,9 @@ class rank_process {
       : given_(given), kills_(kills), rank_(rank), place_(place) {}
 
   /// Runs the rank. The process then stays until the parent has closed its end of the pipe, so that
-  /// no rank loses a peer that has merely finished. In runs that kill a rank, however, each other
-  /// rank closes its connections as soon as it has detected the death. The remaining ranks must
-  /// still blame the killed rank. \returns true if everything succeeded
+  /// no rank loses a peer that has merely finished. In runs that kill a rank, however, every
+  /// surviving rank closes its connections as soon as it has detected the death. The remaining
+  /// ranks must still blame the killed rank. \returns true if everything succeeded
   [[nodiscard]] bool run(int tell, int stay) {
     report told;
     told.rank = rank_;

@@ -23,7 +23,8 @@ struct not_required {
 /// there is no default, and an optional is rejected with a message.
 template <class Value, class Need = detail::not_required>
 class optional_setting {
-  // A class that converts from integers, such as `bounded`, converts only from integer literals.
+  // True if integers convert to `Value`. The library's classes of this kind, such as `bounded`,
+  // accept only constants, so the constructor below is `consteval`.
   static constexpr bool from_literals =
       std::is_convertible_v<int, Value> && !std::is_arithmetic_v<Value>;
 

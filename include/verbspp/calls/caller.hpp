@@ -111,7 +111,7 @@ template <Method Called>
   const std::size_t offset = caller_core::request_offset(into, description_of<Called>, lent);
   const auto size = codec<typename Called::request>::encode(request, into.subspan(offset));
   if (size.has_error()) [[unlikely]] {
-    core.abandon_loan();
+    VERBSPP_TRYV(core.abandon_loan());
     return size.assume_error();
   }
   return core.send_lending(description_of<Called>, lent, offset + size.assume_value());

@@ -98,7 +98,8 @@ class hub_clients {
     [[nodiscard]] Data& data() const noexcept { return *self().data; }
     /// Returns the next message of those that had arrived before the turn began. Messages that
     /// arrive during the turn belong to the next one. Messages that are not taken are returned
-    /// first in the next turn, unless the channel was closed or renewed in this one.
+    /// first in the next turn. Once the channel was closed or renewed, its earlier messages are not
+    /// returned any more.
     [[nodiscard]] std::optional<message> next() noexcept {
       assert(turn_.hub);
       message taken = turn_.next_message();

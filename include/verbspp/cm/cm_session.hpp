@@ -17,8 +17,8 @@ namespace verbspp {
 template <class End>
 concept CmEnd =
     detail::because(detail::cm_end<End>::exists,
-                    "a connection manager can connect only a prepared_channel, a prepared or "
-                    "renewed channel (by reference), or a prepared RC queue pair");
+                    "a connection manager can connect only a prepared_channel, a prepared RC queue "
+                    "pair, or a variable of type channel that is prepared or renewed");
 
 /// One end of a connection that is being established. An event loop can drive it:
 ///

@@ -51,8 +51,9 @@ using batch_result = detail::outcome<void, batch_error>;
 class transport_error {
  public:
   constexpr transport_error() noexcept = default;
-  /// Converts a failed call. An error that was converted from a `work_error` becomes a failed
-  /// request, unless it reports that this request has broken the connection before the call.
+  /// Converts the error of a call. If it was converted from a `work_error`, this object stands for
+  /// a failed request (`work`), unless the call was refused because such a request had broken the
+  /// connection before. Otherwise, it stands for a failed call (`call`).
   transport_error(const error& call) noexcept;
   constexpr transport_error(const work_error& work) noexcept : work_(work), is_work_(true) {}
   transport_error(const batch_error& batch) noexcept : call_(batch) {}

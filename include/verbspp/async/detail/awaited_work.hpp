@@ -183,7 +183,8 @@ class [[nodiscard]] awaited_work<Operation, void> : awaited {
         core.protect(made.number, operation_traits<Operation>::elements(operation));
     return posted;
   }
-  /// Returns a copy of the request, whose operation the compiler knows. \pre it has no scope
+  /// Returns what the result of the request depends on, with the operation as a constant, so that
+  /// the compiler omits the code for other operations. \pre it has no scope
   [[nodiscard]] VERBSPP_DATA_PATH static request known(const request& posted) noexcept {
     request one;
     if constexpr (is_receive) {

@@ -87,7 +87,7 @@ class caller_core : public counted {
     return loan_size + (contains_memory ? lent.what.length : 0);
   }
   /// Ends the lease of a request that `begin_lending` has begun, and that will not be sent.
-  void abandon_loan() noexcept;
+  [[nodiscard]] result<void> abandon_loan() noexcept;
   /// \errors `invalid_input` if the codec has returned a size above the space
   [[nodiscard]] result<slot_index> send(const method_description& of, std::size_t size) noexcept;
   [[nodiscard]] result<slot_index> send_lending(const method_description& of, const loan& lent,

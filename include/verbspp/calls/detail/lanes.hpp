@@ -75,6 +75,7 @@ class calling_lane {
   bool is_new = false;                 ///< no call has used it since it was connected
   std::uint16_t slot = 0;              ///< while `requested`, the slot of that request
   bool uses_copy = false;              ///< the call lends `copy` instead of the program's memory
+  bool is_accessible = false;          ///< the access could not be ended when the caller was closed
   std::span<std::byte> copied_back{};  ///< the program's memory if the copy has to be copied back
   std::optional<shared_buffer<access::local_write | access::window_bind>> copy{};
   /// The connection of the last call that ended early. It remains so that its device refuses late
@@ -223,7 +224,7 @@ class lent_memory : public counted {
   lent_memory(reference<serving_lane> lane, const remote_memory_description& what) noexcept
       : lane_(std::move(lane)), what_(what) {}
   /// For memory whose bytes are sent.
-  /// \param body the space for the body of the answer, which contains the call at first
+  /// \param body the body of the received call, in whose place the answer is written later
   lent_memory(const remote_memory_description& what, std::span<std::byte> body) noexcept
       : what_(what), body_(body) {}
   lent_memory(const lent_memory&) = delete;

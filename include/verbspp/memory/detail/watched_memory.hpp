@@ -49,8 +49,8 @@ void device_returns(std::uint64_t address, std::uint64_t length) noexcept;
 /// `device_has_read` is called for the same bytes, the write faults; a system call that writes to
 /// them, such as `read`, fails with EFAULT.
 ///
-/// Channels call this for most requests that own or share their memory, and for awaited requests,
-/// but not for others that borrow it. A check for each send would slow down every program, and a
+/// Channels call this for most requests that own or share their memory, but not for those that
+/// borrow it. A check for each send would slow down every program, and a
 /// program may intend to write to memory that it has lent to a request.
 ///
 /// This affects only memory that `registered_buffer` has allocated, and only pages (or huge pages)

@@ -45,8 +45,8 @@ inline constexpr std::size_t port_speed_offset = 52;
 static_assert(port_speed_offset >=
               offsetof(ibv_port_attr, port_cap_flags2) + sizeof(ibv_port_attr::port_cap_flags2));
 
-// Bits of ibv_mr_init_attr::comp_mask, for ibv_reg_mr_ex. They exist since IBVERBS_1.15, except
-// `mr_buffer`, which exists since IBVERBS_1.17.
+// Bits of ibv_mr_init_attr::comp_mask, for ibv_reg_mr_ex. They were added in IBVERBS_1.15, except
+// `mr_buffer`, which was added in IBVERBS_1.17.
 inline constexpr std::uint64_t mr_iova = 1U << 0;
 inline constexpr std::uint64_t mr_address = 1U << 1;
 inline constexpr std::uint64_t mr_descriptor = 1U << 2;

@@ -108,7 +108,9 @@ bool reservation::others_are_free(bool shares) const {
     const std::string name = name_of(space_, host, address_.port);
     if (!free || is_free(name)) return;
     const auto other = shares ? own_reservation(name) : nullptr;
-    free = other && other->may_be_shared();
+    free = errno == EADDRINUSE && other && other->may_be_shared();
+    // Other errors are lack of resources.
+    if (!free && errno == EADDRINUSE) errno = EADDRNOTAVAIL;
   };
   if (!address_.is_any())
     check(any_host(address_.is_ipv4()));
@@ -117,7 +119,6 @@ bool reservation::others_are_free(bool shares) const {
       if (address_.is_ipv4() == is_ipv4(own.ip) || (!address_.is_ipv4() && !options_.only_ipv6))
         check(host_of(own.ip));
     });
-  if (!free) errno = EADDRNOTAVAIL;
   return free;
 }
 
@@ -172,6 +173,7 @@ bool reservation::listen(int backlog) {
 
 void reservation::abandon() noexcept {
   for (int& socket : sockets) close_socket(socket);
+  options_.reusable = false;
 }
 
 void reservation::abandon_all() noexcept {

@@ -25,8 +25,8 @@ namespace {
 /// process exits.
 std::atomic<machine*> the_machine{nullptr};
 
-/// The maximum time to wait for a direct access to end. It is limited because the process that
-/// accesses the memory may have been stopped.
+/// The maximum time to wait for direct accesses to end. It is limited because a process that
+/// accesses the memory may have been stopped, or, at exit, a thread of this process may be blocked.
 constexpr nanoseconds longest_wait = 5'000'000'000;
 
 /// Most requests take less time, so an announcement that lasts longer may be false. The limit is

@@ -15,7 +15,7 @@
 namespace softverbs {
 namespace {
 
-/// These values of madvise exist since Linux 5.14; older headers lack their names.
+/// These values of madvise were added in Linux 5.14; older headers lack their names.
 constexpr int populate_read = 22;
 constexpr int populate_write = 23;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The entry points of completion counters, which exist since IBVERBS_1.18. They are defined by
+// The entry points of completion counters, which were added in IBVERBS_1.18. They are defined by
 // symbol name, because older headers don't declare them.
 #include "completion/completion_counter.hpp"
 #include "machine/engine.hpp"

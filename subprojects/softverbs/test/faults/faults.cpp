@@ -415,6 +415,14 @@ TEST_CASE("after a reset, requests still complete behind a delayed one, while ot
         return;
     }
   });
+  struct joins {
+    std::atomic<bool>& stop;
+    std::thread& worker;
+    ~joins() {
+      stop = true;
+      if (worker.joinable()) worker.join();
+    }
+  } const guard{stop, worker};
   const auto post = [&](std::uint64_t id) {
     return link.left.write(id, {link.left.piece(0, 8)}, link.right.here());
   };
@@ -429,8 +437,7 @@ TEST_CASE("after a reset, requests still complete behind a delayed one, while ot
       if (post(1) != 0 || !eventually([] { return softverbs_faults_struck() == 1; })) break;
     }
     // These are carried out without packets.
-    for (std::uint64_t id = 2; id <= count; ++id)
-      if (post(id) != 0) break;
+    for (std::uint64_t id = 2; id <= count; ++id) REQUIRE(post(id) == 0);
     while (got.size() < count) {
       const ibv_wc completion = link.left.wait();
       if (completion.status != IBV_WC_SUCCESS) break;

@@ -338,7 +338,8 @@ TEST_CASE("in front of a device: closing the device frees everything", "[.][in f
   for (int round = 0; round < 3; ++round) open_and_close();
   const long kept_after = allocations::not_freed();
   CHECK(descriptors() == open_before);
-  CHECK(kept_after == kept_before);
+  // Earlier tests may have left memory that is freed in the meantime.
+  CHECK(kept_after <= kept_before);
 }
 
 TEST_CASE(
