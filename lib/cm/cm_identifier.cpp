@@ -182,8 +182,8 @@ error cm_failure(const cm_event_data& event, const char* step) noexcept {
                 "its service: start the server, check the address and port, or see its output"};
       return error::from_errno(errnum, step)
           .as(errnum == ETIMEDOUT || errnum == 0 ? error_kind::timed_out : error_kind::not_found,
-              "the peer has not answered: check that its host is up (ping), that a server still "
-              "takes requests, and that a client still waits for the connection");
+              "the peer has not answered: check that its host is up (with ping), that a server "
+              "still takes requests, and that a client still waits for the connection");
     case cm_event::rejected:
       // On iWARP, the status is a negative errno.
       if (event.status < 0)

@@ -38,7 +38,7 @@ result<bool> cm_resolution::advance() noexcept {
         return fail(
             limit_.failure(step, state_ == state::address
                                      ? "the kernel has not resolved the destination's address yet: "
-                                       "check that its host is up (ping), or allow more time"
+                                       "check with ping that its host is up, or allow more time"
                                      : "the kernel has not found the route yet: on InfiniBand, "
                                        "check the subnet manager, or allow more time"));
       return false;

@@ -11,7 +11,7 @@ error private_data_too_long(std::size_t size, std::size_t most) noexcept {
 
 error private_data_too_short(std::size_t size, std::size_t wanted) noexcept {
   return error::mismatch(
-      "private data", "bytes of private data", static_cast<std::int64_t>(wanted),
+      "private data", "size of the value in bytes", static_cast<std::int64_t>(wanted),
       static_cast<std::int64_t>(size),
       "the peer sent a value of another type, or none: use the same type at both ends");
 }
