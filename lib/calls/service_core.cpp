@@ -550,8 +550,8 @@ void service_core::connect_lane(open_call& call, calling_client& client, channel
   const auto number = get_from_frame<std::uint16_t>(request.data());
   if (number >= options_.lanes)
     return call.refuse(error_kind::resource_exhausted,
-                       "the service does not allow that many calls that lend memory at the same "
-                       "time: raise its service_options::lanes");
+                       "the service has no lane (a connection for lent memory) left for this "
+                       "client: raise the service's service_options::lanes");
   reference<serving_lane>& lane = client.lane(number);
   lane = {};
   // The rights of this end give the peer no access to memory of the service.
@@ -595,7 +595,7 @@ bool service_core::take_loan(open_call& call, calling_client& client,
     if (what.assume_value().length > options_.sent_size) {
       call.refuse(error_kind::invalid_input,
                   "the service does not accept lent memory of this size "
-                  "in a message: lend it over a lane");
+                  "in a message: use the same version of verbspp at both ends");
       return false;
     }
     const result<void> lent = call.lend_sent(what.assume_value(), of);
