@@ -115,7 +115,7 @@ result<void> channel_connection::check_prepared() const noexcept {
                state_ == channel_state::connected
                    ? "the channel is already connected: renew it before another handshake"
                    : "the channel is not prepared: renew it first and, unless a connection manager "
-                     "connects it, give the peer its new endpoint");
+                     "connects it, give the peer the new endpoint");
 }
 
 result<void> channel_connection::check_newer(const endpoint& remote) const noexcept {

@@ -87,8 +87,8 @@ result<void> channel_core::enter_hub() noexcept {
                  "the same one");
   if (asked.waiting.sleeps() && !hub.waiting().sleeps())
     return error(error_kind::invalid_input, building_in_hub,
-                 "the hub spins, so none of its channels can sleep: choose a wait mode that sleeps "
-                 "for the hub, too (hub_options::waiting or service_options::waiting)");
+                 "the hub spins, so none of its channels can sleep: give the hub a wait mode that "
+                 "sleeps, too (hub_options::waiting or service_options::waiting)");
   if (asked.queue_pair.receives)
     return error(error_kind::invalid_input, building_in_hub,
                  "a channel of a hub cannot have a shared receive queue of the program: to "

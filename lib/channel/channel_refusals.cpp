@@ -71,13 +71,13 @@ error channel_connection::refusal(const char* operation) const noexcept {
           "the channel was closed or destroyed: renew it, or build another one, and connect again"};
     case channel_state::connected:
       return {error_kind::invalid_input, operation,
-              "the channel's hub posts its receives, into the hub's message pool: take the "
+              "the hub of this channel posts all receives, into the hub's message pool: take the "
               "messages from the hub, or open an inbox"};
     case channel_state::prepared:
       if (operation == posting_receive)
         return {error_kind::invalid_input, operation,
-                "the channel's hub posts its receives, into the hub's message pool: take the "
-                "messages from the hub, or open an inbox"};
+                "the hub of this channel posts all receives, into the hub's message pool: take "
+                "the messages from the hub, or open an inbox"};
       return {error_kind::not_connected, operation,
               "the channel is not connected yet: exchange endpoints with the peer and call "
               "handshake, or connect it by a connection manager"};
