@@ -24,9 +24,10 @@ constexpr std::uint16_t any_port = 9;
 error no_route(int errnum) noexcept {
   if (errnum == ENETUNREACH || errnum == EHOSTUNREACH || errnum == EADDRNOTAVAIL ||
       errnum == EAFNOSUPPORT)
-    return {error_kind::not_found, routing,
-            "the kernel has no route to this address (`ip route get`): give this host an address "
-            "of that network, or a route to it"};
+    return {
+        error_kind::not_found, routing,
+        "the kernel has no route to this address (`ip route get`): add a route, or give this host "
+        "an address in the same network"};
   return error::from_errno(errnum, routing);
 }
 
@@ -89,8 +90,8 @@ result<ip_route> find_route(const gid& destination, std::uint32_t interface_inde
                  "this is a wildcard or multicast address: use the address of a host");
   if (destination.is_link_local() && interface_index == 0)
     return error(error_kind::invalid_input, routing,
-                 "a link-local address is valid only on one network interface: pass the index of "
-                 "the interface to find_route, or use another address of the host");
+                 "a link-local address is valid only on one network interface: use another address "
+                 "of the host, or pass the index of the interface to find_route");
   sockaddr_storage storage{};
   const socklen_t size = detail::store_address(destination, any_port, interface_index, storage);
   const detail::udp_socket socket(storage.ss_family);
