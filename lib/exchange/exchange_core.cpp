@@ -552,13 +552,13 @@ error exchange_core::at_limit() const noexcept {
       break;
     case awaited::nothing:
       hint =
-          "the peer has not received the last frame of this side: see its output, or allow more "
-          "time";
+          "the peer has not received the last frame of this side: see the peer's output, or "
+          "allow more time";
       break;
     case awaited::done:
       hint =
           "the peer reported that it is ready, but did not confirm that this side is ready, too: "
-          "see its output, or allow more time";
+          "see the peer's output, or allow more time";
       break;
   }
   return limit_.failure("exchange", hint);

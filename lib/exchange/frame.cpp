@@ -287,15 +287,16 @@ result<void> check_fields(std::span<const field_description> expected,
                              describe(expected[i]).text.data(), describe(sent[i]).text.data());
   }
   if (sent.size() < expected.size())
-    return error_in_words_of(error_kind::mismatch, comparing,
-                             "value %zu is missing: expected %s, but the peer sends only %zu",
-                             sent.size() + 1, describe(expected[sent.size()]).text.data(),
-                             sent.size());
+    return error_in_words_of(
+        error_kind::mismatch, comparing,
+        "value %zu is missing: expected %s, but the peer sends only %zu value%s", sent.size() + 1,
+        describe(expected[sent.size()]).text.data(), sent.size(), sent.size() == 1 ? "" : "s");
   if (sent.size() > expected.size())
     return error_in_words_of(
         error_kind::mismatch, comparing,
-        "value %zu is not expected: this side expects %zu values, but the peer also sends %s",
-        expected.size() + 1, expected.size(), describe(sent[expected.size()]).text.data());
+        "value %zu is not expected: this side expects %zu value%s, but the peer also sends %s",
+        expected.size() + 1, expected.size(), expected.size() == 1 ? "" : "s",
+        describe(sent[expected.size()]).text.data());
   return success();
 }
 

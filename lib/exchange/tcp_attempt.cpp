@@ -51,8 +51,8 @@ result<std::optional<tcp_socket>> tcp_attempt::advance() noexcept {
     if (!lookup_.is_answered()) {
       if (!limit_.has_passed()) return std::optional<tcp_socket>();
       return limit_.failure("look up a host's addresses",
-                            "the system has not answered the lookup of the name: is its name "
-                            "server reachable (/etc/resolv.conf)?");
+                            "the system has not answered the lookup of the name: is the "
+                            "system's name server reachable (/etc/resolv.conf)?");
     }
     VERBSPP_TRY(found, lookup_.addresses());
     lookup_ = {};
