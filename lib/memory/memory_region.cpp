@@ -32,10 +32,10 @@ error registration_failure(int errnum, const char* operation, std::size_t length
       rlimit limit{};
       const error failure = error::from_errno(
           errnum, operation,
-          "registered memory is locked memory: raise the limit (`ulimit -l`, "
-          "/etc/security/limits.conf, LimitMEMLOCK= of systemd), which applies to all "
-          "registrations of the process together; if it suffices, or the process has CAP_IPC_LOCK, "
-          "the device or the machine is out of memory or of memory regions");
+          "registered memory is locked memory, except with access::on_demand: raise the limit "
+          "(`ulimit -l`, /etc/security/limits.conf, LimitMEMLOCK= of systemd), which applies to "
+          "all registrations of the process together; if it suffices, or the process has "
+          "CAP_IPC_LOCK, the device or the machine is out of memory or of memory regions");
       if (::getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
         return failure.against_limit("bytes of locked memory (RLIMIT_MEMLOCK)", length,
                                      limit.rlim_cur);
