@@ -128,7 +128,8 @@ result<reference<completion_queue_state>> adopt_queue(const context& parent,
     if (!has_fields(extended, features))
       return refused(
           "the queue was not created with all of these completion fields, or not by "
-          "ibv_create_cq_ex: leave out the fields that its wc_flags did not contain");
+          "ibv_create_cq_ex: leave out the fields that its wc_flags did not contain, or adopt it "
+          "as a completion_queue");
     if (is_rxe(device)) mend_rxe_sessions(extended);
   }
   reference<completion_queue_state> state(
