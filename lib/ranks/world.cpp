@@ -207,7 +207,9 @@ class [[gnu::visibility("hidden")]] world::state final
   /// \param own null if the world was moved from
   [[nodiscard]] static result<peer_list> all_for_barrier(state* own) noexcept {
     if (own == nullptr) return moved_from("barrier of a world");
-    if (own->peers.size() < own->size) return detail::not_of_the_world();
+    if (own->peers.size() < own->size)
+      return error(error_kind::not_connected, detail::collective_step,
+                   "the program has moved the group out of the world: move it back first");
     return own->signals.everybody();
   }
 
