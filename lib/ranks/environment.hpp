@@ -28,11 +28,11 @@ namespace verbspp::detail {
 
 [[nodiscard]] inline result<std::uint32_t> rank_from_environment() noexcept {
   return number_from_environment("VERBSPP_RANK",
-                                 "it must be a number: the rank of this process, 0 or more");
+                                 "it must be the rank of this process, a number from 0 to 65534");
 }
 [[nodiscard]] inline result<std::uint32_t> size_from_environment() noexcept {
   return number_from_environment("VERBSPP_WORLD_SIZE",
-                                 "it must be a number: the number of ranks of the world");
+                                 "it must be the number of ranks of the world, from 1 to 65535");
 }
 
 }  // namespace verbspp::detail

@@ -203,8 +203,8 @@ result<std::uint32_t> host_list::rank_on(std::string_view host) const noexcept {
   }
   return error(
       error_kind::not_found, detail::listing,
-      "the list does not contain the name of the host, as `hostname` prints it there: add the name "
-      "to the list, or give each rank its number (VERBSPP_RANK, or hosts_bootstrap::join)");
+      "the list does not contain this host: list each host under the name that `hostname` prints "
+      "there, or give each rank its number (VERBSPP_RANK, or hosts_bootstrap::join)");
 }
 
 std::ostream& operator<<(std::ostream& out, const host_list& list) {

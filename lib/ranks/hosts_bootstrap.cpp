@@ -65,7 +65,7 @@ result<hosts_bootstrap> hosts_bootstrap::from_environment(const wait_limit& limi
   const char* const path = std::getenv("VERBSPP_HOSTS");
   if (path == nullptr)
     return error(error_kind::not_found, "VERBSPP_HOSTS",
-                 "it is not set: set it to the file with the list of hosts");
+                 "it is not set: set it to the path of the file that lists the hosts");
   if (std::getenv("VERBSPP_MEETING_POINT") != nullptr)
     return error(
         error_kind::invalid_input, "VERBSPP_MEETING_POINT",

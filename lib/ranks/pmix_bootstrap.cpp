@@ -124,8 +124,8 @@ class [[gnu::visibility("hidden")]] pmix_session {
     }
     if (!wait_for(*told, limit))
       return limit.failure("PMIx_Fence",
-                           "PMIx has not completed the fence: it does not report which ranks have "
-                           "not reached the fence, so see the output of the processes");
+                           "PMIx has not completed the fence, and does not report which ranks have "
+                           "not reached it: see the output of the processes");
     if (told->status != PMIX_SUCCESS) return failed("PMIx_Fence", told->status);
     return success();
   }
@@ -169,7 +169,7 @@ class [[gnu::visibility("hidden")]] pmix_session {
 result<pmix_bootstrap> pmix_bootstrap::open() noexcept {
   if (!is_launched())
     return error(error_kind::not_found, "PMIx_Init",
-                 "PMIX_RANK or PMIX_NAMESPACE is not set: start this process by a launcher that "
+                 "PMIX_RANK or PMIX_NAMESPACE is not set: start this process with a launcher that "
                  "supports PMIx, such as Open MPI's mpirun, prun or srun --mpi=pmix");
   return detail::without_exceptions("PMIx_Init", [&]() -> result<pmix_bootstrap> {
     auto session = std::make_shared<detail::pmix_session>();
