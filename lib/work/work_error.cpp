@@ -48,7 +48,7 @@ constexpr std::array statuses{
         "the region lacks local write for a receive, a read or an atomic operation"},
     status_description{
         work_status::flushed, work_error_class::flushed, "flushed",
-        "the request was aborted, though it may have been executed: the queue pair is in the error "
+        "the request was aborted, though it may have been executed: the queue pair is in an error "
         "state; the cause is the first completion that failed with another status, an asynchronous "
         "event, or a call that closed the queue pair"},
     status_description{
