@@ -86,8 +86,8 @@ constexpr std::uint64_t highest_pair = 0xff'ffff;
 constexpr std::uint64_t highest_port = 255;
 
 constexpr const char* out_of_reach =
-    "libsoftverbs-faults.so cannot inject faults of packets and peers: use libsoftverbs.so without "
-    "it, whose own devices support them";
+    "libsoftverbs-faults.so cannot inject faults of packets and peers: use the devices of "
+    "libsoftverbs.so, without libsoftverbs-faults.so";
 
 /// Converts a name to lower case, with `-` instead of `_`.
 std::string plain(std::string_view text) {
