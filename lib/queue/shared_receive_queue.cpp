@@ -39,8 +39,8 @@ result<shared_receive_queue> shared_receive_queue::create(const class protection
   VERBSPP_TRY(device, domain.context().query_device());
   if (device.max_srq <= 0)
     return error(error_kind::not_supported, creating_receive_queue,
-                 "this device has no shared receive queues, and services and message pools require "
-                 "them: post receives to each queue pair or channel");
+                 "this device has no shared receive queues. Services, and hubs and groups with a "
+                 "message pool, require them: post receives to each queue pair or channel instead");
   if (max_work_requests.value() == 0)
     return error::out_of_range(creating_receive_queue, "max work requests", 0,
                                "the smallest queue holds 1");
