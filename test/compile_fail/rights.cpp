@@ -35,8 +35,8 @@ constexpr auto rights = BAD(access::local_read) GOOD(access::local_write);
 void use(const shared_buffer<rights>& memory) { fill(memory); }
 
 // case: more_remote_rights
-// expect: this handle of remote memory lacks some of these rights, and cannot gain any
-// expect: the memory's owner must grant them
+// expect: this handle of remote memory lacks some of the required rights, which only the owner of
+// expect: the memory can grant
 namespace rights = access;
 
 auto widen(const remote_memory<rights::remote_read | rights::remote_write>& memory) {
@@ -82,8 +82,8 @@ auto show(const memory_region<rights>& region) {
 }
 
 // case: window_without_remote_right
-// expect: a memory window grants only remote rights: specify access::remote_read, remote_write or
-// expect: remote_atomic
+// expect: a memory window grants only access::remote_read, remote_write and remote_atomic: name at
+// expect: least one of them, and no other right
 constexpr access_flags given = BAD(access::local_write) GOOD(access::remote_write);
 auto show(const memory_region<access::local_write | access::window_bind>& region) {
   return region.window_part<given>(0, 64);

@@ -263,8 +263,9 @@ struct asio_request {
           if ((type & ends_at) == net::cancellation_type::none || operation == nullptr) return;
           const auto kept = operation->state_.shared_from_this();
           std::exchange(operation, nullptr)
-              ->cancel({error_kind::cancelled, "wait of an Asio operation",
-                        "a request that the operation has posted continues, and keeps its memory"});
+              ->cancel(
+                  {error_kind::cancelled, "wait of an Asio operation",
+                   "any request that the operation has posted continues, and keeps its memory"});
           kept->update();
         });
     }

@@ -77,8 +77,8 @@ class private_data {
   private_data(const Value&) VERBSPP_DETAIL_REFUSED(
       std::is_trivially_copyable_v<Value>&& detail::HasBytesElsewhere<Value>,
       "private data is sent as the bytes of the value itself, which cannot be a pointer, a view, a "
-      "container or an optional: for bytes that are elsewhere, use private_data::from(bytes); of "
-      "an optional, pass the value");
+      "container or an optional: for bytes that are elsewhere, write from(bytes), as in "
+      "cm_request_data::from(bytes).value(); of an optional, pass the value");
   template <class Value>
   private_data(const Value&)
       VERBSPP_DETAIL_REFUSED((TravelsAsBytes<Value> && (sizeof(Value) > Most) &&

@@ -89,9 +89,10 @@ concept RemotelyWritable =
 
 /// True if `Theirs` includes all of `Rights`.
 template <access_flags Theirs, access_flags Rights>
-concept GrantsAllOf = detail::because(Theirs.contains(Rights),
-                                      "this handle of remote memory lacks some of these rights, "
-                                      "and cannot gain any: the memory's owner must grant them");
+concept GrantsAllOf = detail::because(
+    Theirs.contains(Rights),
+    "this handle of remote memory lacks some of the required rights, which only the owner of "
+    "the memory can grant");
 
 template <access_flags Rights>
 concept RemotelyAccessible =

@@ -23,8 +23,9 @@ concept BindableToWindows =
 /// Rights that a memory window can grant to peers.
 template <access_flags Rights>
 concept WindowRights = detail::because(!Rights.empty() && access::all_remote.contains(Rights),
-                                       "a memory window grants only remote rights: specify "
-                                       "access::remote_read, remote_write or remote_atomic");
+                                       "a memory window grants only access::remote_read, "
+                                       "remote_write and remote_atomic: name at least one of "
+                                       "them, and no other right");
 
 /// For remote write and atomics through a window, the verbs require that the region has local
 /// write.
