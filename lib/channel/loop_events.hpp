@@ -7,6 +7,7 @@
 #include "device/async_events.hpp"
 #include "queue/completion_channel_state.hpp"
 #include <verbspp/base/result.hpp>
+#include <verbspp/channel/detail/channel_connection.hpp>
 #include <verbspp/device/detail/async_listener.hpp>
 #include <verbspp/queue/completion_queue.hpp>
 #include <verbspp/queue/completion_queue_with.hpp>
