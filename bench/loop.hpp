@@ -7,6 +7,6 @@
 
 /// A measured loop, which main.cpp runs.
 struct loop {
-  std::string name;  ///< the name of its function without "loop_": the side and the case
+  std::string name;  ///< the name of its function without "loop_", such as "raw_write"
   std::function<bool(std::uint64_t)> run;
 };

@@ -23,10 +23,8 @@ struct alignas(64) hub_row {
   hub_row* next_ready = nullptr;
   message_list messages{};
   bool has_news = false;
-  bool is_ready = false;  ///< true if it is in the list of ready rows
-  /// True if the connection from which the turn has its messages has ended. Only the thread that
-  /// has the turn sets it, so that thread reads it without the lock.
-  bool is_outdated = false;
+  bool is_ready = false;     ///< true if it is in the list of ready rows
+  bool is_outdated = false;  ///< the queue pair was destroyed in this turn
   // The flags in `keeps`, which are reasons not to report the channel's arrivals.
   static constexpr std::uint8_t held = 1;       ///< until `release` or `admit`
   static constexpr std::uint8_t in_turn = 2;    ///< until `hub_turn::end`

@@ -247,9 +247,6 @@ hub_turn hub_state::begin_turn(hub_row& row) noexcept {
 message hub_turn::next_message() noexcept {
   if (messages.is_empty()) [[unlikely]]
     return {};
-  // The messages of an ended connection are dropped when the turn ends.
-  if (hub->rows_[id.index].is_outdated) [[unlikely]]
-    return {};
   return hub->take_first(messages);
 }
 

@@ -293,7 +293,7 @@ result<void> cm_identifier::listen(int backlog) noexcept {
   if (rdma_listen(id_, backlog) == 0) return success();
   const error failed = error::from_errno(errno, "rdma_listen");
   const int errnum = failed.native_errno();
-  // The identifier is bound, so EADDRNOTAVAIL can only mean the port (see `bind`).
+  // The identifier is bound, so EADDRNOTAVAIL usually means the port (see `bind`).
   if (errnum == EADDRINUSE || errnum == EADDRNOTAVAIL)
     return taken_port("rdma_listen", local_address().port(), errnum,
                       "another listener or connection uses it: choose another port");

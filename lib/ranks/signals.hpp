@@ -183,8 +183,8 @@ class [[gnu::visibility("hidden")]] signals {
   signal_layout layout_{0};
   std::uint64_t all_gathers_ = 0;
   wait_mode waiting_ = wait_mode::spin();
-  /// Requests that the library does not wait for keep this memory alive, since the program may move
-  /// channels out of the world.
+  /// Shared with the requests for which the library does not wait: the program may move a channel
+  /// out of the world, and its requests may then still use this memory after the world has ended.
   std::optional<shared_buffer<rights>> memory_{};
   owned<other_rank[]> others_{};
   owned<std::uint32_t[]> everybody_{};

@@ -281,7 +281,8 @@ class [[gnu::visibility("hidden")]] tcp_rank {
   }
 
   tcp_launch launch_;
-  std::unique_ptr<meeting_point> point_{};  // destroyed after `socket_`, so this rank has left
+  // Destroyed after `socket_`, because its destructor waits until all ranks have left.
+  std::unique_ptr<meeting_point> point_{};
   tcp_socket socket_{};
   tcp_frames in_{};
   std::uint32_t fences_ = 0;

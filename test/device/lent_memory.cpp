@@ -311,16 +311,25 @@ TEST_CASE("a handle that outlives its caller reports that the device did not rev
   std::optional calls(serving.call({.copied_size = 0}));
   auto memory = must(filled<plain_memory>(bed, 256, std::byte{1}).share());
   must(calls->call<fill>(1, memory, patience));
-  auto handle = must(calls->post_call<keep>(1, memory));
-  // The service deregisters its memory while this is still possible.
-  static_cast<void>(serving.take_kept());
-  serving.close();
-  {
+  const auto end_caller = [&] {
+    // The service deregisters its memory while this is still possible.
+    serving.close();
     const failing_verb refused("ibv_dereg_mr", EBUSY, convention::returns_errno);
     calls.reset();
     CHECK(refused.calls() == 1);
+  };
+  SECTION("a call without an answer") {
+    auto handle = must(calls->post_call<keep>(1, memory));
+    static_cast<void>(serving.take_kept());
+    end_caller();
+    CHECK(failure_of(handle.wait(patience)) == error_kind::driver);
   }
-  CHECK(failure_of(handle.wait(patience)) == error_kind::driver);
+  SECTION("a call with an answer that was not taken") {
+    auto handle = must(calls->post_call<fill>(1, memory));
+    must(calls->call<sum_method>({}, patience));
+    end_caller();
+    CHECK(failure_of(handle.wait(patience)) == error_kind::driver);
+  }
   CHECK(release_failures == 1);
   CHECK_FALSE(memory.is_only());
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The library's headers, precompiled once for the checks that compile many small files.
+// The headers of the verbs layer, precompiled once for the checks that compile many small files.
+// Checks of other layers compile the headers of those layers themselves.
 
 #include <verbspp/verbspp.hpp>

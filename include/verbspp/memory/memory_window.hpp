@@ -69,8 +69,8 @@ class memory_window_owner {
   [[nodiscard]] const protection_domain& domain() const noexcept { return domain_; }
 
  private:
-  // For a parent domain, the domain from which it was created, unless C code has allocated the
-  // window in the parent domain.
+  // The domain to which the window belongs. For a window that was created in a parent domain, this
+  // is the protection domain that the parent domain combines, unless C code has created the window.
   protection_domain domain_;
   ibv_mw* native_ = nullptr;
   ownership whose_ = ownership::taken;

@@ -61,7 +61,8 @@ class protection_domain {
   [[nodiscard]] static result<protection_domain> create_parent(
       const protection_domain& domain, const thread_domain& threads) noexcept;
   /// Takes ownership of a protection domain of this context, or borrows it.
-  /// \errors `invalid_input` for null, or a protection domain of a different context
+  /// \errors `invalid_input` for null, for a protection domain of a different context, or if the
+  /// context was moved from; `resource_exhausted`
   [[nodiscard]] static result<protection_domain> from_native(const class context& parent,
                                                              ibv_pd* native,
                                                              ownership whose) noexcept;

@@ -72,10 +72,10 @@ class calling_lane {
     lends,  ///< a call uses it
   };
   stage at = stage::closed;
-  bool is_new = false;                 ///< no call has used it since it was connected
-  std::uint16_t slot = 0;              ///< while `requested`, the slot of that request
-  bool uses_copy = false;              ///< the call lends `copy` instead of the program's memory
-  bool is_accessible = false;          ///< the access could not be ended when the caller was closed
+  bool is_new = false;         ///< no call has used it since it was connected
+  std::uint16_t slot = 0;      ///< while `requested`, the slot of that request
+  bool uses_copy = false;      ///< the call lends `copy` instead of the program's memory
+  bool is_accessible = false;  ///< the access could not be revoked when the caller was closed
   std::span<std::byte> copied_back{};  ///< the program's memory if the copy has to be copied back
   std::optional<shared_buffer<access::local_write | access::window_bind>> copy{};
   /// The connection of the last call that ended early. It remains so that its device refuses late

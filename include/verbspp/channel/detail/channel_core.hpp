@@ -676,8 +676,8 @@ class channel_core {
   unsigned users_ = 0;       ///< threads inside the channel's functions, for assertions
   std::uint64_t known_ = 0;  ///< the number of completed requests that waits have reported
   open_scopes scopes_{};
-  /// A stop request for a waiting continuation calls its `wake`, which records the request, and
-  /// wakes the thread or event loop that waits for the channel or its hub.
+  /// A stop request for a waiting continuation calls the `wake` of this object, which records the
+  /// request, and wakes the thread or event loop that waits for the channel or its hub.
   struct stop_wake : stoppable_sleep {
     explicit stop_wake(channel_core& of) noexcept;
     channel_core& core;

@@ -49,7 +49,7 @@ struct lost_sends {
 /// signaled or not, and no other information is needed for requests that succeed. A failure ends
 /// the connection, so it is enough to record the number of the first failed request. Three kinds of
 /// requests have a record: those that keep memory, those that are noted to have no handle, and the
-/// last request of each earlier run of a scope.
+/// last request of each run of a scope (see `scope_state`) except its latest run.
 class send_window {
  public:
   send_window() noexcept = default;
@@ -126,7 +126,8 @@ class send_window {
   }
   /// Records that a stream has begun, or has posted a signaled request.
   VERBSPP_DATA_PATH void note_signaled() noexcept { signaled_end_ = next_; }
-  /// One more than the number of a stream's last signaled request.
+  /// One more than the number of the stream's last signaled request; if it has none yet, the number
+  /// that was next when the stream began.
   [[nodiscard]] std::uint64_t signaled_end() const noexcept { return signaled_end_; }
   /// The largest value of `stream_options::signal_every`: half the queue, rounded up. The rest
   /// stays available until the signaled request completes.

@@ -103,14 +103,15 @@ bool reservation::bind(bool shares) {
 }
 
 bool reservation::others_are_free(bool shares) const {
-  bool free = true;
+  int error = 0;
   const auto check = [&](const std::string& host) {
+    if (error != 0) return;
     const std::string name = name_of(space_, host, address_.port);
-    if (!free || is_free(name)) return;
+    if (is_free(name)) return;
+    error = errno;
+    if (error != EADDRINUSE) return;  // a lack of resources
     const auto other = shares ? own_reservation(name) : nullptr;
-    free = errno == EADDRINUSE && other && other->may_be_shared();
-    // Other errors are lack of resources.
-    if (!free && errno == EADDRINUSE) errno = EADDRNOTAVAIL;
+    error = other && other->may_be_shared() ? 0 : EADDRNOTAVAIL;
   };
   if (!address_.is_any())
     check(any_host(address_.is_ipv4()));
@@ -119,7 +120,8 @@ bool reservation::others_are_free(bool shares) const {
       if (address_.is_ipv4() == is_ipv4(own.ip) || (!address_.is_ipv4() && !options_.only_ipv6))
         check(host_of(own.ip));
     });
-  return free;
+  if (error != 0) errno = error;
+  return error == 0;
 }
 
 std::shared_ptr<reservation> reservation::make(port_space space, ip_address& address,
@@ -173,7 +175,7 @@ bool reservation::listen(int backlog) {
 
 void reservation::abandon() noexcept {
   for (int& socket : sockets) close_socket(socket);
-  options_.reusable = false;
+  is_abandoned_ = true;
 }
 
 void reservation::abandon_all() noexcept {

@@ -58,7 +58,7 @@ class reservation : public std::enable_shared_from_this<reservation> {
   /// address includes, is reserved with the same port. If `shares` is true, ignores reservations
   /// that may be shared.
   bool others_are_free(bool shares) const;
-  bool may_be_shared() const noexcept { return options_.reusable && !listens_; }
+  bool may_be_shared() const noexcept { return options_.reusable && !listens_ && !is_abandoned_; }
 
   port_space space_;
   ip_address address_;
@@ -66,6 +66,7 @@ class reservation : public std::enable_shared_from_this<reservation> {
   /// The names of the sockets; the second one may be empty.
   std::array<std::string, 2> names_;
   bool listens_ = false;
+  bool is_abandoned_ = false;  ///< by a child of fork
 };
 
 /// Returns a socket that is connected to the listener at this address, or at the wildcard address.

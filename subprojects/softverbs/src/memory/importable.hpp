@@ -73,8 +73,8 @@ class structures {
     }
     if (original->is_left()) erase(original);
   }
-  /// Removes the structures of a context that is being closed. The context's objects move to the
-  /// context `heir`, and its imported structures are deleted.
+  /// Called when a context is closed: its original structures move to the context `heir`, its
+  /// imported ones are deleted, and so are originals that nothing uses any more.
   template <typename Context>
   void part(const Context* closing, Context* heir) noexcept {
     std::erase_if(all_, [&](Object* each) {

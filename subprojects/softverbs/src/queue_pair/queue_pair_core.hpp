@@ -72,7 +72,8 @@ class queue_pair_core : public extensible_qp, public served, protected work_queu
   /// SQE, in which the send queue is flushed, but messages can still be received. Otherwise, it
   /// enters ERR.
   void enter_send_error();
-  /// Raises an event for each object that refers to the queue pair.
+  /// Raises an event of the queue pair. For an XRC target, raises one for each `ibv_qp` through
+  /// which the program has opened it.
   virtual void raise(ibv_event_type event);
   /// Called for each request packet that arrives in RTR. The first call raises
   /// IBV_EVENT_COMM_EST.

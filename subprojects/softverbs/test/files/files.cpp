@@ -178,7 +178,7 @@ TEST_CASE("the counters of a port grow with the traffic of its queue pairs") {
   const auto begin = [&] {
     for (std::size_t at = 0; at < counted.size(); ++at) before[at] = value(counted[at]);
   };
-  // The counters may grow by more than this, because requests may be retransmitted, and because
+  // A counter may have grown by more than `by`, because requests may be retransmitted, and because
   // other packets are counted, too.
   const auto grew = [&](std::size_t at, unsigned long long by) {
     return value(counted[at]) - before[at] >= by;
