@@ -76,6 +76,14 @@ void send(channel& by, const buffer<>& from, std::uint32_t number) {
   }
 }
 
+/// Renews both ends of a connection, and connects them to each other.
+void renew(channel& served, channel& peer) {
+  const endpoint again = must(served.renew());
+  must(peer.renew());
+  must(peer.handshake(again));
+  must(served.handshake(peer.endpoint()));
+}
+
 [[nodiscard]] std::size_t count_stopped(const std::vector<ibv_qp*>& pairs) {
   return static_cast<std::size_t>(std::ranges::count_if(pairs, [](ibv_qp* pair) {
     ibv_qp_attr attributes{};
@@ -294,10 +302,7 @@ TEST_CASE("a client whose channel is renewed in its turn stays in the table") {
   const channel_id id = must(serving.clients.add(std::move(ends.left)));
   {
     table::turn mine = must(serving.clients.find(id, patience));
-    const endpoint again = must(mine.link().renew());
-    must(ends.right.renew());
-    must(ends.right.handshake(again));
-    must(mine.link().handshake(ends.right.endpoint()));
+    renew(mine.link(), ends.right);
   }
   send(ends.right, serving.from, 9);
   CHECK(number_of(turn_with_message(serving.clients).second) == 9);
@@ -312,10 +317,7 @@ TEST_CASE("a turn in which the channel is renewed drops the messages that it did
   {
     auto [mine, first] = turn_with_message(serving.clients);
     CHECK(number_of(first) == 7);
-    const endpoint again = must(mine.link().renew());
-    must(ends.right.renew());
-    must(ends.right.handshake(again));
-    must(mine.link().handshake(ends.right.endpoint()));
+    renew(mine.link(), ends.right);
     send(ends.right, serving.from, 9);
   }
   CHECK(number_of(turn_with_message(serving.clients).second) == 9);
