@@ -3,7 +3,6 @@
 
 #include <verbspp/base/detail/words.hpp>
 #include <verbspp/calls/caller.hpp>
-#include <verbspp/calls/detail/call_frame.hpp>
 
 #include <algorithm>
 #include <bit>
@@ -160,6 +159,12 @@ error read_refusal(std::span<const std::byte> from, const char* operation) noexc
   }
   return error_in_words(kind, operation, size != 0 ? std::string_view(text.data(), size) : refused)
       .as(kind, refused);
+}
+
+error codec_has_called(const char* method) noexcept {
+  return {
+      error_kind::invalid_input, method,
+      "the codec has made a call while it encoded the request: a codec must not use the caller"};
 }
 
 }  // namespace verbspp::detail

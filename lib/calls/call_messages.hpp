@@ -7,6 +7,7 @@
 #include <verbspp/base/detail/words.hpp>
 #include <verbspp/base/error.hpp>
 #include <verbspp/base/result.hpp>
+#include <verbspp/calls/detail/call_frame.hpp>
 #include <verbspp/calls/method.hpp>
 #include <verbspp/channel/channel.hpp>
 #include <verbspp/channel/message.hpp>
@@ -83,6 +84,14 @@ class method_list_reader {
   std::uint32_t message_size_ = 0;
 };
 
+/// The description of the call that requests a lane.
+inline constexpr method_description opening_lane{.number = comparing_methods,
+                                                 .version = 0,
+                                                 .request_size = any_size,
+                                                 .answer_size = endpoint::encoded_size,
+                                                 .name = "lend memory",
+                                                 .lends = {}};
+
 /// Posts a send of the message in a place. There is no handle to this request: the place returns to
 /// its pool when the device has released it.
 /// \errors those of `channel::post_send`; the place then stays with the caller of this function
@@ -122,6 +131,8 @@ class short_text {
                                         std::string_view text) noexcept;
 /// Returns the error that a refusal contains.
 [[nodiscard]] error read_refusal(std::span<const std::byte> from, const char* operation) noexcept;
+/// The error for a codec that has used the caller while it encoded a request.
+[[nodiscard]] error codec_has_called(const char* method) noexcept;
 
 }  // namespace verbspp::detail
 #pragma GCC visibility pop
