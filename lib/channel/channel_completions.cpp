@@ -389,7 +389,8 @@ void channel_core::take_hub_events() noexcept {
 void channel_core::give_up_expired() noexcept {
   const auto now = std::chrono::steady_clock::now();
   while (continuation* const expired =
-             continuations_.take_expired(now, connection_.settings().default_limit)) {
+             continuations_.take_expired(now, connection_.settings().default_limit,
+                                         sends_.completed(), receives_.completed())) {
     if (!expired->is_waiting()) {
       expired->call();
       continue;

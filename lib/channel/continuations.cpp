@@ -51,7 +51,8 @@ continuation* continuations::take_met() noexcept {
 }
 
 continuation* continuations::take_expired(time_point now,
-                                          const std::chrono::nanoseconds& usual_limit) noexcept {
+                                          const std::chrono::nanoseconds& usual_limit,
+                                          std::uint64_t sends, std::uint64_t receives) noexcept {
   continuation* expired = nullptr;
   // The stop tokens are read after the flag is cleared, so no stop request is lost.
   __atomic_store_n(&has_stop_, false, __ATOMIC_SEQ_CST);
@@ -67,8 +68,8 @@ continuation* continuations::take_expired(time_point now,
     else
       alarm_ = now;
   };
-  sends_.for_each(look);
-  receives_.for_each(look);
+  sends_.for_each(look, sends);
+  receives_.for_each(look, receives);
   conditions_.for_each([&](continuation& one) {
     const bool had_one = expired != nullptr;
     look(one);

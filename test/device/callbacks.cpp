@@ -7,6 +7,7 @@
 #include <array>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <utility>
 #include <vector>
 
@@ -177,4 +178,45 @@ TEST_CASE_METHOD(two_channels, "a function may destroy the callback object that 
                       place.get(), &calls});
   poll_until(left, [&] { return calls == 1; });
   CHECK_FALSE(place->has_value());
+}
+
+TEST_CASE("limits that are reached after the requests have finished do not break the channel") {
+  struct counted : continuation {
+    explicit counted(int& calls, const wait_limit& until = wait_limit::forever())
+        : continuation([](continuation& self) noexcept { ++static_cast<counted&>(self).total; },
+                       until),
+          total(calls) {}
+    int& total;
+  };
+  const testbed bed;
+  constexpr int many = 1'100;  // more than one poll calls
+  auto ends = connect_channels(
+      bed.domain.build_channel().access(all_rights).max_send_work_requests(many + 1));
+  const auto theirs = share_bytes(bed, 8);
+  const write_operation nothing{.remote = must(theirs.remote())};
+  const auto finish_all = [&] { must(must(ends.left.post_write(nothing)).wait()); };
+  int calls = 0;
+  // A channel looks at limits when it has nothing to call, and at every 16th poll that calls some.
+  for (int i = 0; i < 15; ++i) {
+    counted one(calls);
+    auto work = must(ends.left.post_write(nothing));
+    REQUIRE(work.then(one));
+    finish_all();
+    ends.left.poll();
+  }
+  REQUIRE(calls == 15);
+  std::stop_source stop;
+  std::vector<pending<void>> works;
+  std::vector<std::unique_ptr<counted>> continuations;
+  for (int i = 0; i < many; ++i) {
+    works.push_back(must(ends.left.post_write(nothing)));
+    continuations.push_back(std::make_unique<counted>(calls, stop.get_token()));
+    REQUIRE(works.back().then(*continuations.back()));
+  }
+  finish_all();
+  stop.request_stop();
+  ends.left.poll();
+  ends.left.poll();
+  CHECK(calls == 15 + many);
+  CHECK(ends.left.is_connected());
 }

@@ -130,15 +130,16 @@ TEST_CASE("a continuation expires at its own limit or at the default limit") {
   waiting.add_send(usual, 2, default_limit);
   // The default limit of `usual` does not start before the next call to `take_expired`, which is
   // the one that follows here.
-  CHECK(waiting.take_expired(now, default_limit) == nullptr);
+  CHECK(waiting.take_expired(now, default_limit, 0, 0) == nullptr);
   CHECK_FALSE(own.has_expired());
   CHECK(usual.is_default());
   CHECK(waiting.alarm() < now + hours(2));
-  CHECK(waiting.take_expired(now + hours(1) + std::chrono::minutes(1), default_limit) == &usual);
+  CHECK(waiting.take_expired(now + hours(1) + std::chrono::minutes(1), default_limit, 0, 0) ==
+        &usual);
   CHECK(usual.has_expired());
   CHECK(usual.is_waiting());
   usual.cancel();
-  CHECK(waiting.take_expired(now + hours(2), default_limit) == &own);
+  CHECK(waiting.take_expired(now + hours(2), default_limit, 0, 0) == &own);
   CHECK_FALSE(own.is_default());
   // The continuation can be added once more. It has no limit until its default limit is started
   // again.
@@ -160,7 +161,7 @@ TEST_CASE("the default limit begins in time while another continuation has a lat
   }
   SECTION("which was the default one") {
     waiting.add_send(first, 1, default_limit);
-    CHECK(waiting.take_expired(waiting.alarm(), default_limit) == nullptr);
+    CHECK(waiting.take_expired(waiting.alarm(), default_limit, 0, 0) == nullptr);
     REQUIRE(first.is_default());
   }
   const auto later = waiting.alarm();
@@ -184,11 +185,28 @@ TEST_CASE("all continuations whose limits have expired are returned") {
   for (const auto& each : all) {
     CHECK(waiting.alarm() <= now);
     // The call also removes the condition from the list.
-    CHECK(waiting.take_expired(now, default_limit) == each.get());
+    CHECK(waiting.take_expired(now, default_limit, 0, 0) == each.get());
     CHECK_FALSE(each->is_waiting());
   }
-  CHECK(waiting.take_expired(now, default_limit) == nullptr);
+  CHECK(waiting.take_expired(now, default_limit, 0, 0) == nullptr);
   CHECK(waiting.is_empty());
+}
+
+TEST_CASE("continuations of requests that have finished do not expire") {
+  stoppable_sleep asleep = counted_wakes();
+  continuations waiting(asleep);
+  probe send;
+  probe receive;
+  probe unfinished;
+  const auto now = clock_type::now();
+  for (probe* each : {&send, &receive, &unfinished}) each->set_limit(now);
+  waiting.add_send(send, 1, default_limit);
+  waiting.add_receive(receive, 4, default_limit);
+  waiting.add_receive(unfinished, 5, default_limit);
+  CHECK(waiting.take_expired(now, default_limit, 2, 5) == &unfinished);
+  CHECK(waiting.take_due(below(2), below(5)) == &send);
+  CHECK(waiting.take_due(below(2), below(5)) == &receive);
+  CHECK(waiting.take_any() == &unfinished);
 }
 
 TEST_CASE("conditions of an object that is destroyed lose their reference to it") {
@@ -259,7 +277,7 @@ TEST_CASE("a stop request wakes the thread that polls and makes a continuation e
   CHECK(waiting.has_stop());
   CHECK(waiting.alarm() == clock_type::time_point());
   const auto now = clock_type::now();
-  CHECK(waiting.take_expired(now, default_limit) == &stopped);
+  CHECK(waiting.take_expired(now, default_limit, 0, 0) == &stopped);
   CHECK_FALSE(waiting.has_stop());
   CHECK(waiting.alarm() == clock_type::time_point::max());
   static_cast<void>(waiting.take_any());
@@ -272,7 +290,7 @@ TEST_CASE("a limit that is set after a wait with the default limit applies to th
   probe one;
   waiting.add_send(one, 1, default_limit);
   // This call starts the default limit.
-  CHECK(waiting.take_expired(waiting.alarm(), default_limit) == nullptr);
+  CHECK(waiting.take_expired(waiting.alarm(), default_limit, 0, 0) == nullptr);
   REQUIRE(one.is_default());
   one.cancel();
   const auto end = clock_type::now() + std::chrono::hours(1);

@@ -156,13 +156,14 @@ class continuation_list {
     one.key_ = key;
     one.link_before(head_);
   }
-  /// Calls `function` with each continuation, which the function may cancel.
+  /// Calls `function` with each continuation whose key is at least `lowest`. The function may
+  /// cancel that continuation.
   template <class Function>
-  void for_each(Function function) noexcept {
+  void for_each(Function function, std::uint64_t lowest = 0) noexcept {
     for (list_links* each = head_.next; each != &head_;) {
       continuation& one = of(each);
       each = each->next;
-      function(one);
+      if (one.key_ >= lowest) function(one);
     }
   }
 

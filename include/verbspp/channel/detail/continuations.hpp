@@ -107,9 +107,12 @@ class continuations {
     return is_empty() ? (time_point::max)() : alarm_;
   }
   /// Returns a continuation whose limit has been reached, and removes it if it is a condition; null
-  /// if no limit has been reached. Also sets the next alarm.
+  /// if no limit has been reached. Also sets the next alarm. Continuations of requests that have
+  /// finished do not expire: they are due.
+  /// \param sends, receives the number below which all requests of the queue have finished
   [[nodiscard]] continuation* take_expired(time_point now,
-                                           const std::chrono::nanoseconds& usual_limit) noexcept;
+                                           const std::chrono::nanoseconds& usual_limit,
+                                           std::uint64_t sends, std::uint64_t receives) noexcept;
 
  private:
   VERBSPP_DATA_PATH void add(continuation_list& list, continuation& one, std::uint64_t key,
