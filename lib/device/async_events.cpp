@@ -103,13 +103,7 @@ void async_events::tell(const async_event& event, const ibv_async_event& source)
   const int rank = rank_of(event);
   if (rank == 3 && !fatal_) fatal_ = event;
   for (async_listener* each = listeners_; each != nullptr; each = each->next_) {
-    if (!each->is_about(event, source)) continue;
-    const int noted = each->has_heard_ ? rank_of(each->heard_) : 0;
-    if (rank > noted)
-      each->set(event);
-    else if (noted == 1 && event.type() == async_event_type::port_active &&
-             event.port() == each->heard_.port())
-      each->forget();
+    if (each->is_about(event, source)) each->hear(event);
   }
   if (rank != 0) changed_.wake_all();
 }
@@ -194,7 +188,7 @@ void async_events::admit(async_listener& listener) noexcept {
 
 void async_events::admit_port(async_listener& listener, unsigned port) noexcept {
   const std::lock_guard held(lock_);
-  listener.note_port(port);
+  listener.ports_.set(port % 256);
 }
 
 void async_events::wake_by(async_listener& listener, int event_descriptor) noexcept {
@@ -229,8 +223,9 @@ void async_listener::listen(const context& source, const async_elements& about) 
   stop();
   source_ = source.state_;
   about_ = about;
-  for (std::uint64_t& each : ports_) each = 0;
-  if (about.port != 0) note_port(about.port);
+  ports_.reset();
+  down_.reset();
+  if (about.port != 0) ports_.set(about.port % 256);
   source_->events->admit(*this);
 }
 
@@ -271,7 +266,7 @@ bool async_listener::is_about(const async_event& event,
     case async_event_element::device:
       return true;
     case async_event_element::port:
-      return hears_port(static_cast<unsigned>(native.element.port_num));
+      return ports_.test(static_cast<unsigned>(native.element.port_num) % 256);
     case async_event_element::queue_pair:
       return native.element.qp == about_.queue_pair;
     case async_event_element::completion_queue:
@@ -285,12 +280,22 @@ bool async_listener::is_about(const async_event& event,
   return false;
 }
 
-void async_listener::note_port(unsigned port) noexcept {
-  ports_[port / 64 % std::size(ports_)] |= std::uint64_t{1} << port % 64;
-}
-
-bool async_listener::hears_port(unsigned port) const noexcept {
-  return (ports_[port / 64 % std::size(ports_)] >> port % 64 & 1) != 0;
+void async_listener::hear(const async_event& event) noexcept {
+  const int rank = rank_of(event);
+  const int noted = has_heard_ ? rank_of(heard_) : 0;
+  const bool is_active = event.type() == async_event_type::port_active;
+  if (const auto port = event.port(); port && (rank == 1 || is_active))
+    down_.set(port->value(), rank == 1);
+  if (rank > noted) return set(event);
+  if (noted != 1 || !is_active || event.port() != heard_.port()) return;
+  for (unsigned port = 0; port < down_.size(); ++port) {
+    if (!down_.test(port)) continue;
+    ibv_async_event other{};
+    other.event_type = IBV_EVENT_PORT_ERR;
+    other.element.port_num = static_cast<int>(port);
+    return set(async_event::from_native(other));
+  }
+  forget();
 }
 
 void async_listener::set(const async_event& heard) noexcept {

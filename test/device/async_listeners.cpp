@@ -162,6 +162,27 @@ TEST_CASE_METHOD(one_listener, "a listener can be notified of further ports") {
   CHECK_FALSE(listener.has_heard());
 }
 
+TEST_CASE_METHOD(one_listener,
+                 "a port that is down is still reported when another one is up again") {
+  listener.listen(bed.context, {.port = 1});
+  listener.hear_port(2);
+  keep(listener, about_port(IBV_EVENT_PORT_ERR, 1));
+  keep(listener, about_port(IBV_EVENT_PORT_ERR, 2));
+  CHECK(listener.heard()->port() == port_number(1));
+  const auto times = listener.times_heard();
+  keep(listener, about_port(IBV_EVENT_PORT_ACTIVE, 1));
+  REQUIRE(heard_by(listener) == async_event_type::port_error);
+  CHECK(listener.heard()->port() == port_number(2));
+  CHECK(listener.times_heard() == times + 1);
+  keep(listener, about_port(IBV_EVENT_PORT_ACTIVE, 2));
+  CHECK_FALSE(listener.has_heard());
+  keep(listener, about_port(IBV_EVENT_PORT_ERR, 2));
+  keep(listener, about_port(IBV_EVENT_PORT_ACTIVE, 2));
+  keep(listener, about_port(IBV_EVENT_PORT_ERR, 1));
+  keep(listener, about_port(IBV_EVENT_PORT_ACTIVE, 1));
+  CHECK_FALSE(listener.has_heard());
+}
+
 TEST_CASE("a listener that starts after its device has failed is notified of the failure") {
   const testbed bed;
   inject(about_port(IBV_EVENT_DEVICE_FATAL, 0));

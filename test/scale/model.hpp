@@ -36,7 +36,7 @@ constexpr double tolerance = 0.1;
   const std::uint64_t slots = receives + std::clamp<std::uint64_t>(receives, 16, 1024);
   const std::uint64_t records = 2 * std::bit_ceil(size.sends);
   const std::uint64_t completions = std::bit_ceil(size.sends + receives + 1);
-  return 2560 + slots * 64 + records * 48 + completions * 48;
+  return 3200 + slots * 64 + records * 48 + completions * 48;
 }
 
 /// The capacity that a group's completion queue needs, without the receives of a pool.

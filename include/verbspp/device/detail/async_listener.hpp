@@ -9,6 +9,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <bitset>
 #include <cstdint>
 #include <optional>
 
@@ -30,8 +31,8 @@ struct async_elements {
 ///
 /// The listener stores one failure: the most severe one, or the first of equally severe ones. A
 /// failure of the device is more severe than a failure of a queue or queue pair, which is more
-/// severe than a failure of a port. A port's failure is forgotten when the port is active again.
-/// Other events that are not errors are ignored.
+/// severe than a failure of a port. A port's failure is forgotten when the port is active again; if
+/// another port is down, its failure is then stored. Other events that are not errors are ignored.
 ///
 /// While it is listening, a listener keeps the context alive. Thread rule: `listen`, `stop` and the
 /// destructor need exclusive access; the other members may be called on any thread. Call `stop`
@@ -80,17 +81,19 @@ class async_listener {
 
   [[nodiscard]] bool is_about(const async_event& event,
                               const ibv_async_event& native) const noexcept;
-  void note_port(unsigned port) noexcept;
-  [[nodiscard]] bool hears_port(unsigned port) const noexcept;
+  /// Handles an event about one of the listener's elements.
+  void hear(const async_event& event) noexcept;
   void set(const async_event& heard) noexcept;
   void forget() noexcept;
 
   reference<context_state> source_;  ///< null while not listening
   async_elements about_;
-  std::uint64_t ports_[4] = {};  ///< one bit per port; guarded by the lock of the context's events
+  // The lock of the context's events guards the next three members.
+  std::bitset<256> ports_{};  ///< the ports to watch
+  std::bitset<256> down_{};   ///< those of which the last event was a failure
+  int woken_ = -1;            ///< an eventfd
   async_listener* previous_ = nullptr;
   async_listener* next_ = nullptr;
-  int woken_ = -1;  ///< an eventfd, guarded by the same lock as the ports
   std::uint32_t times_heard_ = 0;
   bool has_heard_ = false;
   async_event heard_;  ///< valid only if has_heard_ is true
