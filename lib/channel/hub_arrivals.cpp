@@ -223,7 +223,8 @@ result<void> hub_state::poll_channels() noexcept {
   if (calls_.has_some()) calls_.run();
   channel_core* next = nullptr;
   // If there is an event loop, it has already read the events, in `request_notification`.
-  VERBSPP_TRYV(poll_with([&](cause& failed) { return look_for_news(next, failed); }, !has_loop_));
+  const bool has_loop = __atomic_load_n(&has_loop_, __ATOMIC_ACQUIRE);
+  VERBSPP_TRYV(poll_with([&](cause& failed) { return look_for_news(next, failed); }, !has_loop));
   // Visits at most as many channels as the hub has, because their continuations may cause news
   // again and again.
   for (std::uint32_t left = size(); next != nullptr;) {

@@ -204,7 +204,7 @@ result<void> hub_state::open_loop() noexcept {
   VERBSPP_TRYV(loop_.open(queue_, listener_));
   VERBSPP_TRYV(loop_.add_own(events_.descriptor(), EPOLLIN));
   completion_queue_access::state_of(queue_)->channel->wake_loops_by(loop_.signal());
-  has_loop_ = true;
+  __atomic_store_n(&has_loop_, true, __ATOMIC_RELEASE);
   return success();
 }
 

@@ -552,3 +552,21 @@ TEST_CASE("objects that cannot wake an event loop refuse to be used in one and g
   CHECK(others.left.request_notification().has_value());
   std::fclose(file);
 }
+
+TEST_CASE("one thread may poll a hub while another one opens its descriptor") {
+  for (std::uint32_t i = 0; i < repetitions(20); ++i) {
+    loop_hub bed;
+    channel_pair ends = bed.connect();
+    std::atomic<bool> polls = false, is_over = false;
+    std::thread poller([&] {
+      while (!is_over) {
+        must(bed.hub.poll());
+        polls = true;
+      }
+    });
+    while (!polls) std::this_thread::yield();
+    CHECK(bed.hub.file_descriptor() >= 0);
+    is_over = true;
+    poller.join();
+  }
+}
