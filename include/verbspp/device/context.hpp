@@ -88,14 +88,16 @@ class gid_table {
 /// An opened device. A context is a shared handle, which is cheap to copy. Unless the context is
 /// borrowed, the device is closed when the last copy and the last object created from it have been
 /// destroyed. Thread-safe. Unless stated otherwise, calls on a moved-from context return
-/// `invalid_input`, and so does creating objects from it.
+/// `invalid_input`, and so does creating objects from it. Queries may also return the errno of the
+/// driver.
 class context {
  public:
   /// Takes ownership of a context that was opened elsewhere, or borrows it. A context that
   /// librdmacm owns (`id->verbs`) must be borrowed. If the context is taken, the file descriptor of
   /// its asynchronous events is made non-blocking. If it is borrowed, the descriptor is left
   /// unchanged, and `poll_async_event` may block if other code reads events, too.
-  /// \errors `invalid_input` if `native` is null; `resource_exhausted`
+  /// \errors `invalid_input` if `native` is null; `resource_exhausted`; `driver` if the descriptor
+  /// cannot be made non-blocking
   [[nodiscard]] static result<context> from_native(ibv_context* native, ownership whose) noexcept;
   /// Returns the context, which is still open, and ends its use by the library. Unless it was
   /// borrowed, the caller now owns it and must close it, and the file descriptor of its
@@ -149,8 +151,8 @@ class context {
   /// including those that the library keeps; call `poll_async_event` until it returns none. The
   /// first call creates the descriptor, later calls return the same one, and it is closed with the
   /// context. Only the library may read it. A moved-from context returns -1. A call that cannot
-  /// create the descriptor, because the process has none left, returns the descriptor of the device
-  /// itself, which does not report kept events.
+  /// create the descriptor, usually because the process has none left, returns the descriptor of
+  /// the device itself, which does not report kept events.
   [[nodiscard]] int async_event_file_descriptor() const noexcept;
 
   /// The kernel's name for the device, such as "mlx5_0"; empty if libibverbs does not report it, or

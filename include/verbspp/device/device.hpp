@@ -62,8 +62,8 @@ class device {
   [[nodiscard]] ibv_transport_type transport_type() const noexcept;
 
   /// Opens the device (`ibv_open_device`). Each call returns a separate context.
-  /// \errors `permission` if the process has no access to /dev/infiniband; `resource_exhausted`,
-  /// `driver`; `invalid_input` if this device was moved from
+  /// \errors `permission` if the process has no access to /dev/infiniband; `not_found` if the device
+  /// no longer exists; `resource_exhausted`, `driver`; `invalid_input` if this device was moved from
   [[nodiscard]] result<context> open() const noexcept;
 
   /// Null if this device was moved from.
@@ -110,8 +110,8 @@ class device_list {
   };
 
   /// Queries the devices (`ibv_get_device_list`). The list is empty if the machine has none.
-  /// \errors `permission`, `resource_exhausted`, `not_supported` if the kernel does not support
-  /// RDMA
+  /// \errors `not_supported` if the kernel does not support RDMA; `permission`,
+  /// `resource_exhausted`, `driver`
   [[nodiscard]] static result<device_list> query() noexcept;
 
   [[nodiscard]] std::size_t size() const noexcept {

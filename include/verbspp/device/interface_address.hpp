@@ -36,7 +36,7 @@ struct interface_address {
 class interface_table {
  public:
   /// Queries the kernel (`getifaddrs`, and `SIOCGIFVLAN` for the VLANs). Thread-safe.
-  /// \errors `resource_exhausted`, `driver` if the kernel does not report the addresses
+  /// \errors `resource_exhausted`; otherwise the errno of `getifaddrs`
   [[nodiscard]] static result<interface_table> query() noexcept;
 
   interface_table(interface_table&& other) noexcept

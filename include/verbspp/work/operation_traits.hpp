@@ -45,8 +45,8 @@ struct native_elements {
   std::size_t size = 0;
   bool is_inline = false;
 
-  /// Returns the address of the elements. If there is a single element, copies it to `copy` and
-  /// returns the address of `copy`.
+  /// Returns the address of the range. If there is none, copies `single` to `copy` and returns the
+  /// address of `copy`.
   [[nodiscard]] VERBSPP_DATA_PATH ibv_sge* at(ibv_sge& copy) const noexcept {
     if (range != nullptr) return range;
     copy.addr = single.addr;
@@ -91,7 +91,7 @@ native_of(const element_list<Element>& elements) noexcept {
                                 bool to_no_bytes) noexcept VERBSPP_NONBLOCKING;
 [[nodiscard]] error cannot_flush(const char* operation, bool nowhere) noexcept VERBSPP_NONBLOCKING;
 
-/// The common trait of most operations, which derives the memory and the flags from the operation's
+/// The base class of the traits, which derives the memory and the flags from the operation's
 /// members. All functions are inline, even the ones that return errors. Otherwise, an operation
 /// would be passed to them by reference, and the compiler would have to build it in memory instead
 /// of registers.

@@ -41,7 +41,7 @@ using sent_by = std::conditional_t<Transport == transport::ud, datagram_operatio
 /// completed. The errors depend on `Poster`. For a queue pair, they are:
 /// \errors `would_block` if the send queue is full; `invalid_input` for too many elements or inline
 /// bytes, for values that the functions below do not permit, and for a fence on a transport other
-/// than RC; `driver`
+/// than RC; `not_supported`, `driver`
 template <class Poster, transport Transport, queue_pair_state State, posting_interface Posting,
           class Tag = work_tag>
 class VERBSPP_CONSUMABLE send_queue_operations {
@@ -189,8 +189,9 @@ class VERBSPP_CONSUMABLE send_queue_operations {
   /// part of zero bytes unbinds a window of type 1. In a batch, windows must be of type 2, each can
   /// be bound once, and the handle is valid only if the bind is posted.
   /// \errors in addition, `invalid_input` if window and region are in different protection domains,
-  /// or for a window of type 2 and zero bytes; `not_supported` if the device cannot bind a part of
-  /// this length (some devices: more than 2 GiB). After an error, the window is unchanged
+  /// for a window of type 2 and zero bytes, or if the window was moved from; `not_supported` if the
+  /// device cannot bind a part of this length (some devices: more than 2 GiB). After an error, the
+  /// window is unchanged
   template <memory_window_type Type, access_flags Rights>
     requires BindsWindows<Transport> && AcceptsSends<State>
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH auto post_bind(

@@ -77,7 +77,7 @@ enum class work_error_class : std::uint8_t {
   timeout,            ///< no response, or the peer had no receive posted in time
   flushed,            ///< aborted with the queue pair; the peer may have executed it
   fatal,              ///< the device or queue pair is unusable
-  unknown,            ///< a status that this library does not know
+  unknown,            ///< success, or a status that this library does not know
 };
 
 [[nodiscard]] const char* to_string(work_error_class kind) noexcept;
@@ -161,8 +161,8 @@ class work_error {
 
 std::ostream& operator<<(std::ostream& out, const work_error& e);
 
-/// The exception that `value()` of a `work_result` or `transport_result` throws for a failed
-/// request. `what()` is the error's message, cut off after 511 characters.
+/// The exception that functions such as `work_result::value()` throw for a failed request. `what()`
+/// is the error's message, cut off after 511 characters.
 class VERBSPP_EXCEPTION work_exception : public std::system_error {
  public:
   explicit work_exception(const work_error& cause);
