@@ -58,14 +58,13 @@ class cm_connection {
   /// Waits until either end has ended the connection. If the peer has ended it, this call
   /// acknowledges that to the peer.
   /// \errors `timed_out`, `cancelled` when the limit is reached; the connection is then unchanged.
-  /// `not_connected` if this is empty; `not_found` if the device was removed; `driver` as in
-  /// `next_event`
+  /// `not_found` if the device was removed; as `next_event`
   [[nodiscard]] result<void> wait_for_end(const wait_limit& limit) noexcept;
 
   /// Returns the next event, or nothing if none is available; never blocks. On a `disconnected`
   /// event, it also acknowledges to the peer that the connection has ended.
   /// \errors `not_connected` if this is empty; `driver` if the kernel's connection manager no
-  /// longer exists
+  /// longer exists; `resource_exhausted`
   [[nodiscard]] result<std::optional<cm_event>> next_event() noexcept;
   /// Waits for the next event. Returns nothing if none arrives within the limit.
   /// \errors as `next_event`

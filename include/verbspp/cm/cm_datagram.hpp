@@ -56,7 +56,7 @@ class cm_datagram_route {
 
   /// The device at which the route starts. librdmacm owns the context, which exists as long as the
   /// device does.
-  /// \errors `invalid_input` if this object was moved from
+  /// \errors `invalid_input` if this object was moved from; `resource_exhausted`
   [[nodiscard]] result<verbspp::context> context() const noexcept { return id_.device_context(); }
   [[nodiscard]] port_number port() const noexcept { return id_.port(); }
   /// Asks the host at the destination address for the queue pair of the service. Consumes the
@@ -86,13 +86,13 @@ class cm_datagram_request {
   [[nodiscard]] cm_address remote_address() const noexcept { return id_.remote_address(); }
   /// The device at which the lookup arrived. librdmacm owns the context, which exists as long as
   /// the device does.
-  /// \errors `invalid_input` if this object was moved from
+  /// \errors `invalid_input` if this object was moved from; `resource_exhausted`
   [[nodiscard]] result<verbspp::context> context() const noexcept { return id_.device_context(); }
   [[nodiscard]] port_number port() const noexcept { return id_.port(); }
 
   /// Answers the lookup with this queue pair. One queue pair may answer any number of lookups.
-  /// \errors `mismatch` if its queue key is not `cm_datagram_key`; `invalid_input` if the request
-  /// or the queue pair was moved from; the errors of the kernel
+  /// \errors `mismatch` if its queue key is not `cm_datagram_key`; `not_connected` if the peer gave
+  /// up; `invalid_input` if the request or the queue pair was moved from; the errors of the kernel
   template <receive_queue_kind Receives, posting_interface Posting>
   [[nodiscard]] result<void> answer(
       const queue_pair<transport::ud, queue_pair_state::ready_to_send, Receives, Posting>& serving,
@@ -156,8 +156,9 @@ class cm_multicast {
  public:
   /// Joins the group on the device that has the local address (`rdma_join_multicast`).
   /// \errors `not_supported` if the kernel has no connection manager; `not_found` if no device has
-  /// that address; `timed_out` and `cancelled` when the limit is reached; `invalid_input` if an
-  /// address is empty; the errors of the kernel
+  /// the local address, or the device was removed; `not_connected` if the address moved to another
+  /// device; `busy` if the local port is in use; `timed_out` and `cancelled` when the limit is
+  /// reached; `invalid_input` if an address is empty; the errors of the kernel
   [[nodiscard]] static result<cm_multicast> join(const cm_address& group, const cm_address& local,
                                                  const wait_limit& limit) noexcept;
   cm_multicast(cm_multicast&&) noexcept = default;
@@ -170,7 +171,7 @@ class cm_multicast {
   [[nodiscard]] queue_key key() const noexcept { return key_; }
   /// The device whose port has joined the group. librdmacm owns the context, which exists as long
   /// as the device does.
-  /// \errors `invalid_input` if this object was moved from
+  /// \errors `invalid_input` if this object was moved from; `resource_exhausted`
   [[nodiscard]] result<verbspp::context> context() const noexcept { return id_.device_context(); }
   [[nodiscard]] port_number port() const noexcept { return id_.port(); }
   /// Creates an address handle for the group. Send datagrams to the handle's

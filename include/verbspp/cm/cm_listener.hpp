@@ -30,7 +30,7 @@ class cm_listener {
   /// \errors `not_supported` if the kernel has no connection manager; `not_found` if no RDMA device
   /// has the address, or if it is a single address, and another listener uses the port at all
   /// addresses; otherwise `busy` if the port is in use; `invalid_input` if the address is empty, or
-  /// the backlog is out of range; `permission`; `resource_exhausted`
+  /// the backlog is out of range; `permission`; `resource_exhausted`; other errors of the kernel
   [[nodiscard]] static result<cm_listener> open(const cm_address& address,
                                                 const cm_listener_options& options = {}) noexcept;
 
@@ -38,8 +38,7 @@ class cm_listener {
   /// the `accept` of that request fails.
   /// \errors `timed_out` and `cancelled` when the limit is reached; `resource_exhausted` if no
   /// descriptor is left for the request, which is then rejected; `not_found` if the device was
-  /// removed; `invalid_input` if this object was moved from; `driver` as in
-  /// `cm_connection::next_event`
+  /// removed; `invalid_input` if this object was moved from; other errors of the kernel
   [[nodiscard]] result<cm_request> accept(const wait_limit& limit) noexcept;
   /// Returns the next connection request without waiting, or nothing if none is pending.
   /// \errors as `accept`

@@ -31,7 +31,7 @@ enum class cm_rejection_reason : std::uint16_t {
 /// Returns a sentence that explains the reason.
 [[nodiscard]] const char* to_string(cm_rejection_reason reason) noexcept;
 
-/// How the peer rejected this side's connection request.
+/// The peer's rejection of a connection request.
 struct cm_rejection {
   cm_rejection_reason reason = cm_rejection_reason::unknown;
   cm_rejection_data data{};

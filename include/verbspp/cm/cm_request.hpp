@@ -33,7 +33,7 @@ class cm_request {
   /// The device at which the request arrived. librdmacm owns the context, which exists as long as
   /// the device does, so objects that are created on it may outlive the request. Instead of this
   /// context, the program may use one that it has opened itself on the same device.
-  /// \errors `invalid_input` if this object was moved from
+  /// \errors `invalid_input` if this object was moved from; `resource_exhausted`
   [[nodiscard]] result<verbspp::context> context() const noexcept { return id_.device_context(); }
   [[nodiscard]] port_number port() const noexcept { return id_.port(); }
   /// The maximum number of reads and atomics of this end's memory that the peer wants to have in

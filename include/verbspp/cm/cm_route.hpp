@@ -30,9 +30,10 @@ class cm_route {
   /// Finds the route to an address, and the device at which the route starts (`rdma_resolve_addr`,
   /// `rdma_resolve_route`).
   /// \errors `not_supported` if the kernel has no connection manager; `not_found` if no RDMA device
-  /// has a route to the address, or the device was removed; `timed_out` if the address does not
-  /// answer, or the limit is reached; `cancelled` if a stop was requested; `busy` if the source
-  /// port is in use; `invalid_input` if the address is empty; `resource_exhausted`
+  /// has a route to the address, or the device was removed; `timed_out` if the address or the
+  /// subnet manager does not answer, or the limit is reached; `cancelled` if a stop was requested;
+  /// `busy` if the source port is in use; `not_connected` if the address moved to another device;
+  /// `invalid_input` if the address is empty; `resource_exhausted`; other errors of the kernel
   [[nodiscard]] static result<cm_route> resolve(const cm_address& destination,
                                                 const wait_limit& limit,
                                                 const cm_route_options& options = {}) noexcept;
@@ -44,7 +45,7 @@ class cm_route {
   /// The device at which the route starts. librdmacm owns the context, which exists as long as the
   /// device does, so objects that are created on it may outlive the route. Instead of this context,
   /// the program may use one that it has opened itself on the same device.
-  /// \errors `invalid_input` if this object was moved from
+  /// \errors `invalid_input` if this object was moved from; `resource_exhausted`
   [[nodiscard]] result<verbspp::context> context() const noexcept { return id_.device_context(); }
   [[nodiscard]] port_number port() const noexcept { return id_.port(); }
 

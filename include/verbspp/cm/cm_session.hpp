@@ -58,10 +58,10 @@ class cm_session {
   /// receives the last message, which the kernels repeat if it is lost.
   /// \errors `not_connected` with the reason if the peer rejected the request, or has left;
   /// `timed_out` if the peer does not answer, or the limit is reached; `cancelled` if a stop was
-  /// requested; `not_found` if the device was removed; as `queue_pair::handshake`. On failure, the
-  /// peer is notified, and later calls return the same error. The local object is destroyed at
-  /// once or with the session, unless it is a channel that is connected in place (see
-  /// `cm_route::connect`).
+  /// requested; `not_found` if the device was removed, or the peer is unreachable; as
+  /// `queue_pair::handshake`; other errors of the kernel. On failure, the peer is notified, and
+  /// later calls return the same error. The local object is destroyed at once or with the session,
+  /// unless it is a channel that is connected in place (see `cm_route::connect`).
   [[nodiscard]] result<bool> advance() noexcept {
     for (;;) {
       result<detail::cm_step> step = handshake_.advance();
@@ -100,7 +100,8 @@ class cm_session {
   }
 
   /// The descriptor for epoll and poll, which is readable when an event for the connection is
-  /// available, or a stop was requested.
+  /// available. A stop request makes it readable, too, except in the cases that `wait_limit`
+  /// describes.
   [[nodiscard]] int file_descriptor() const noexcept { return handshake_.file_descriptor(); }
   /// True if `advance` can proceed before the descriptor is readable, for instance when this end
   /// has just started to accept. This call changes nothing.

@@ -62,8 +62,9 @@ class device {
   [[nodiscard]] ibv_transport_type transport_type() const noexcept;
 
   /// Opens the device (`ibv_open_device`). Each call returns a separate context.
-  /// \errors `permission` if the process has no access to /dev/infiniband; `not_found` if the device
-  /// no longer exists; `resource_exhausted`, `driver`; `invalid_input` if this device was moved from
+  /// \errors `permission` if the process has no access to /dev/infiniband; `not_found` if the
+  /// device no longer exists; `resource_exhausted`, `driver`; `invalid_input` if this device was
+  /// moved from
   [[nodiscard]] result<context> open() const noexcept;
 
   /// Null if this device was moved from.

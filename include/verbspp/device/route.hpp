@@ -25,8 +25,8 @@ struct ip_route {
 /// \param destination an IP address; IPv4 as ::ffff:a.b.c.d
 /// \param interface_index the interface of a link-local address; otherwise 0
 /// \errors `invalid_input` if `destination` is not the address of a host, or is a link-local
-/// address without an interface; `not_found` if the kernel has no route to it; `resource_exhausted`;
-/// otherwise the errno of the failed system call
+/// address without an interface; `not_found` if the kernel has no route to it;
+/// `resource_exhausted`; otherwise the errno of the failed system call
 [[nodiscard]] result<ip_route> find_route(const gid& destination,
                                           std::uint32_t interface_index = 0) noexcept;
 
@@ -49,8 +49,9 @@ struct port_towards {
 /// The queue pair then offers the usable addresses of the port, and the handshake selects the two
 /// addresses that fit together. If several devices have the address, as with a bonded interface,
 /// the first one with an active port is selected.
-/// \errors those of `find_route`, `device_list::query`, `device::open` and the queries of `context`;
-/// `not_found` if no active RoCE port has the address from which the kernel reaches the peer
+/// \errors those of `find_route`, `device_list::query`, `device::open` and the queries of
+/// `context`; `not_found` if no active RoCE port has the address from which the kernel reaches the
+/// peer
 [[nodiscard]] result<port_towards> open_device_towards(const gid& destination) noexcept;
 
 }  // namespace verbspp

@@ -70,7 +70,8 @@ class cm_identifier {
   ~cm_identifier() { destroy(); }
 
   /// Creates an identifier and its event channel.
-  /// \errors `not_supported` if the kernel has no connection manager; `resource_exhausted`
+  /// \errors `not_supported` if the kernel has no connection manager; `permission`;
+  /// `resource_exhausted`
   [[nodiscard]] static result<cm_identifier> create(cm_service service) noexcept;
   /// Takes ownership of a request's identifier. On failure, the identifier is destroyed.
   [[nodiscard]] static result<cm_identifier> adopt(rdma_cm_id* request) noexcept;
@@ -98,7 +99,7 @@ class cm_identifier {
 
   /// Returns the next event, or nothing if none is available.
   /// \errors `invalid_input` if this is empty; `driver` if the kernel's connection manager no
-  /// longer exists
+  /// longer exists; `resource_exhausted`
   [[nodiscard]] result<std::optional<cm_event_data>> next_event() noexcept;
   /// Waits for the next event. Returns nothing if none arrives within the limit.
   [[nodiscard]] result<std::optional<cm_event_data>> wait_event(const wait_limit& limit) noexcept;
