@@ -136,9 +136,10 @@ class context {
   /// watch for it, such as `completion_queue_with::wait_watching` and the waits of channels.
   ///
   /// Waits that watch for failures (`completion_queue_with::wait_watching`) also read the available
-  /// events. The library keeps at most 64 of these events, in order, and this call returns the kept
-  /// events first. When there is no room, the oldest event of the lowest severity is dropped. Kept
-  /// events about an object are dropped when the library destroys the object.
+  /// events, unless reading could block. The library keeps at most 64 of these events, in order,
+  /// and this call returns the kept events first. When there is no room, the oldest event of the
+  /// lowest severity is dropped. Kept events about an object are dropped when the library destroys
+  /// the object.
   /// \errors `driver` if the device no longer exists
   [[nodiscard]] result<std::optional<async_event>> poll_async_event() const noexcept;
   /// Waits for the next asynchronous event. The result is empty only if the limit is reached first.

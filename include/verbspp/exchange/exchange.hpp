@@ -166,7 +166,7 @@ class exchange_session {
   /// Starts a session, without sending anything yet. `mine` is one value, or a std::tuple.
   /// \errors `invalid_input` if the descriptor is not a stream socket, or the application's name or
   /// the secret is not valid; `not_supported` for a secret if the library was built without
-  /// libcrypto; `resource_exhausted`
+  /// libcrypto; `resource_exhausted`; the errno of `getrandom`
   template <class Mine>
   [[nodiscard]] static result<exchange_session> start(
       int file_descriptor, End prepared, const Mine& mine, const wait_limit& limit,
@@ -214,10 +214,11 @@ class exchange_session {
   /// `not_connected` if the peer has closed the socket, aborted, or failed; `invalid_input` if the
   /// received bytes do not belong to an exchange; `busy` and `not_supported` if the peer refused
   /// with such an error; `resource_exhausted` if either end lacks resources, such as file
-  /// descriptors; as `channel::handshake` and `queue_pair::handshake`. On failure, the reason is
-  /// sent to the peer if it can be reached, and later calls return the same error. The local object
-  /// is destroyed at once or with the session, unless it is a channel that is connected in place,
-  /// which is then broken, closed or still prepared.
+  /// descriptors; `driver` if libcrypto fails; as `channel::handshake` and
+  /// `queue_pair::handshake`. On failure, the reason is sent to the peer if it can be reached, and
+  /// later calls return the same error. The local object is destroyed at once or with the session,
+  /// unless it is a channel that is connected in place, which is then broken, closed or still
+  /// prepared.
   [[nodiscard]] result<bool> advance() noexcept {
     if (!core_) return empty();
     for (;;) {

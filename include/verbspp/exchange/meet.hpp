@@ -46,7 +46,7 @@ class meeting_session {
   /// A separate thread looks up a host name, as in `tcp_socket::connect`.
   /// \errors `invalid_input` if the listener is not open, or the host, the port or an option is not
   /// valid; `not_supported` for a secret if the library was built without libcrypto;
-  /// `resource_exhausted`
+  /// `resource_exhausted`; the errno of `getrandom`
   template <class Mine>
   [[nodiscard]] static result<meeting_session> start(
       const tcp_listener& listener, std::string_view host, std::string_view port, End prepared,

@@ -42,7 +42,8 @@ class tcp_socket {
   /// answer is discarded. At most 16 lookups proceed at a time. A numeric address needs no thread.
   /// \errors `invalid_input` if the host or port is not valid; `not_found` if the name has no
   /// address, or could not be resolved; `not_connected` with the outcome for each address;
-  /// `timed_out` and `cancelled` when the limit is reached; `resource_exhausted`
+  /// `timed_out` and `cancelled` when the limit is reached; `resource_exhausted`; otherwise the
+  /// errno of the failed lookup
   [[nodiscard]] static result<tcp_socket> connect(std::string_view host, std::string_view port,
                                                   const wait_limit& limit) noexcept;
   /// Takes ownership of a connected socket, whose flags stay unchanged.

@@ -55,7 +55,8 @@ class exchange_core {
   [[nodiscard]] static result<void> check(const exchange_options& options) noexcept;
   /// Creates one side of an exchange.
   /// \errors `invalid_input` if the descriptor, the application's name or the secret is not valid;
-  /// `not_supported` for a secret if the library was built without libcrypto; `resource_exhausted`
+  /// `not_supported` for a secret if the library was built without libcrypto; `resource_exhausted`;
+  /// the errno of `getrandom`
   [[nodiscard]] static result<owned<exchange_core>> create(const exchange_setup& setup,
                                                            const wait_limit& limit) noexcept;
   exchange_core(const exchange_core&) = delete;
