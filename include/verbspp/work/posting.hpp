@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Converts operations to requests for `ibv_post_send` and `ibv_post_recv`, and creates the errors
-/// for calls that fail.
+/// Converts operations to requests, posts them, and creates the errors for calls that fail.
 #pragma once
 
 #include <verbspp/base/config.hpp>

@@ -124,7 +124,7 @@ class VERBSPP_CONSUMABLE send_queue_operations {
 
   /// Writes eight bytes to the peer's memory in one step (`ibv_wr_atomic_write`).
   /// \errors in addition, `invalid_input` if the remote memory is shorter or not aligned to 8;
-  /// `not_supported` if the device lacks this operation
+  /// `not_supported` if the queue pair lacks this operation
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH auto post_atomic_write(
       const atomic_write_operation& operation, Tag tag = {}) noexcept VERBSPP_NONBLOCKING
     requires CarriesAcknowledgedWrites<Transport> && PostsExtended<Posting> &&
@@ -142,7 +142,7 @@ class VERBSPP_CONSUMABLE send_queue_operations {
   /// Posts a request that completes when the data that this queue pair previously wrote to the
   /// peer's memory has reached the requested placement (`ibv_wr_flush`).
   /// \errors in addition, `invalid_input` if no placement is requested; `permission` for a
-  /// placement that the peer did not grant; `not_supported` if the device lacks this operation
+  /// placement that the peer did not grant; `not_supported` if the queue pair lacks this operation
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH auto post_flush(
       const flush_operation& operation, Tag tag = {}) noexcept VERBSPP_NONBLOCKING
     requires CarriesAcknowledgedWrites<Transport> && PostsExtended<Posting> &&
