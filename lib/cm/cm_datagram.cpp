@@ -30,6 +30,7 @@ result<address_handle> handle_of(const ibv_ah_attr& path,
   constexpr const char* creating = "ibv_create_ah";
   VERBSPP_TRYV(detail::check_usable(creating, domain));
   ibv_ah_attr of_c = path;
+  errno = 0;
   ibv_ah* const made = ibv_create_ah(domain.below().native_handle(), &of_c);
   if (made == nullptr) return error::from_errno(errno != 0 ? errno : EIO, creating);
   detail::trace(creating, made);

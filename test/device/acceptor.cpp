@@ -508,7 +508,8 @@ TEST_CASE("accepting clients with invalid options is refused") {
         std::move(listener), numbered_channels{&bed.domain, &offers}, options));
   };
   CHECK(with(must(tcp_listener::open("0")), {.clients = 0}) == error_kind::invalid_input);
-  CHECK(with(must(tcp_listener::open("0")), {.clients = 65537}) == error_kind::invalid_input);
+  for (const std::uint32_t above : {65537U, UINT32_MAX})
+    CHECK(with(must(tcp_listener::open("0")), {.clients = above}) == error_kind::invalid_input);
   CHECK(with(must(tcp_listener::open("0")), {.handshakes = 0}) == error_kind::invalid_input);
   CHECK(with(tcp_listener(), {}) == error_kind::invalid_input);
   CHECK(with(must(tcp_listener::open("0")), {.exchange = {.application = "a\nb"}}) ==

@@ -101,9 +101,10 @@ class typed_acceptor final : public acceptor_core {
   ~typed_acceptor() override { stop(); }
 
   [[nodiscard]] result<void> open_for(tcp_listener listener, std::uint32_t clients) noexcept {
+    VERBSPP_TRYV(open(std::move(listener)));  // checks the number of clients
     places_ = owned<client_end[]>(new (std::nothrow) client_end[clients]);
     if (!places_) return error::from_errno(ENOMEM, "exchange_acceptor");
-    return open(std::move(listener));
+    return success();
   }
   [[nodiscard]] std::optional<accepted> take() noexcept {
     const std::optional<std::uint32_t> place = next_done();
