@@ -93,7 +93,7 @@ class channel_hub {
                                                   const hub_options& options = {}) noexcept;
   /// Creates a hub whose channels receive into the places of a pool, from one shared receive queue.
   /// \errors as above; as `shared_receive_queue::create`; `invalid_input` if the pool belongs to
-  /// another protection domain, or is a moved-from handle
+  /// another protection domain, or is a moved-from handle; those of posting receives
   [[nodiscard]] static result<channel_hub> create(const class protection_domain& domain,
                                                   const message_pool& pool,
                                                   const hub_options& options = {}) noexcept;
@@ -124,7 +124,7 @@ class channel_hub {
   /// the program still receives.) Later calls return the error again if nothing else has arrived;
   /// the error of a port is returned until the port is active again.
   /// \errors as `poll` with slots; `timed_out`; `cancelled` if a stop was requested; `driver` for
-  /// these failures
+  /// these failures; `resource_exhausted`
   [[nodiscard]] result<std::span<arrival>> wait(std::span<arrival> into,
                                                 call_limit limit) const noexcept;
 

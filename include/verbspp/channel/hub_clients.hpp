@@ -170,8 +170,8 @@ class hub_clients {
 
   /// Adds a client, whose channel belongs to the hub. The client gets its first turn immediately.
   /// \returns the id of its channel
-  /// \errors `invalid_input` if the channel is empty or belongs to another hub, or if the table was
-  /// moved from; the channel and the data are then destroyed
+  /// \errors `invalid_input` if the channel is empty or does not belong to the hub, or if the table
+  /// was moved from; the channel and the data are then destroyed
   result<channel_id> add(channel link, Data data = Data()) noexcept {
     if (table_ == nullptr) return refusal("the table was moved from");
     const channel_id id = link.id();

@@ -87,7 +87,7 @@ class inbox {
   [[nodiscard]] std::optional<result<message>> next_arrived() noexcept;
   /// Waits for the next message. If no limit is given, the channel's default limit applies. The
   /// limit only ends this call: the receives stay posted, since the pool owns their memory.
-  /// \errors as `next`; `timed_out`; `cancelled` if a stop was requested
+  /// \errors as `next` and `channel::wait`; `timed_out`; `cancelled` if a stop was requested
   [[nodiscard]] result<message> wait(call_limit limit = call_limit::of_channel()) noexcept;
 
   /// As `wait`, but awaits the next message in a coroutine; include `<verbspp/coroutine.hpp>`.
@@ -102,6 +102,7 @@ class inbox {
   /// that returns an empty value or an error.
   [[nodiscard]] int file_descriptor() const noexcept;
   /// As `channel::request_notification`.
+  /// \errors in addition, `invalid_input` if the inbox was moved from
   [[nodiscard]] result<bool> request_notification() noexcept;
   /// The time by which the program has to call `next`, and then `request_notification`. This is the
   /// channel's deadline, or, while the pool has too few free places for the receives, 1 ms from

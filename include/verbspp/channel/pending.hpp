@@ -75,7 +75,8 @@ class pending_request {
 
   /// Returns the result if it is available; does not wait for it.
   /// \errors those of the request; `not_connected` if the request was flushed, and the channel was
-  /// destroyed; `invalid_input` if the handle has no request, or the request's scope has ended
+  /// destroyed; `driver` if the device failed to destroy the queue pair; `invalid_input` if the
+  /// handle has no request, or the request's scope has ended
   [[nodiscard]] VERBSPP_DATA_PATH std::optional<transport_result<completed_work>> poll() noexcept {
     if (!has_request()) [[unlikely]]
       return no_request();
@@ -85,7 +86,8 @@ class pending_request {
   /// Waits for the result. If the limit is reached first, breaks the channel, which ends all of its
   /// requests: otherwise, the program could not reuse the memory.
   /// \errors as `poll`; `timed_out`; `cancelled` if a stop was requested, or if the descriptor that
-  /// the channel watches ended the wait; `driver` if the device failed
+  /// the channel watches ended the wait; `invalid_input` if that descriptor is not open; `driver`
+  /// if the device failed; `resource_exhausted`
   VERBSPP_DATA_PATH transport_result<completed_work> wait(
       call_limit limit = call_limit::of_channel()) noexcept {
     return take(limit);
