@@ -307,10 +307,11 @@ class VERBSPP_CONSUMABLE lease_base {
 /// and the connection breaks. The lease is over either way.
 ///
 /// **The memory.** A lease of a part of a region *borrows* the memory: the caller has to keep the
-/// region and its bytes until the lease is over. While the lease has a window, deregistering the
-/// region fails. A lease of a shared buffer, or a part of one, keeps the pages alive. A lease of an
-/// owned buffer, or a part of one, owns it: `lease<Rights, Memory>`, whose `revoke` returns it. If
-/// the device does not release the memory, a lease that shares or owns the memory never frees it.
+/// region and its bytes until the lease is over. While a window of the lease is bound,
+/// deregistering the region fails. A lease of a shared buffer, or a part of one, keeps the pages
+/// alive. A lease of an owned buffer, or a part of one, owns it: `lease<Rights, Memory>`, whose
+/// `revoke` returns it. If the device does not release the memory, a lease that shares or owns the
+/// memory never frees it.
 ///
 /// A move-only owner; assigning to a lease revokes the previous one. A lease that was default
 /// constructed or moved from is empty. Thread rule: one thread at a time for the lease and its
@@ -430,13 +431,14 @@ class [[nodiscard]] VERBSPP_CONSUMABLE lease : public detail::lease_base<Rights>
 /// that makes it: it refers to its arguments.
 ///
 /// `Channel` has `core()`, which returns its state.
-/// \errors those of the channel; those of the request, which break the connection; `timed_out`,
+/// \errors those of posting; those of the request, which break the connection; `timed_out`,
 /// `cancelled` if the limit ended the wait, which also breaks the connection, unless the limit had
-/// expired before the call; `not_supported` if the device or the transport has no windows that
-/// requests can bind and invalidate: the message names the other ways; `resource_exhausted`;
-/// `permission` if the channel's access flags do not allow the rights; `invalid_input` for 0 bytes,
-/// for memory that was deregistered, and, unless the lease registers the memory, for memory of
-/// another protection domain; for a lease by registration, those of `register_memory`
+/// expired before the call, or `async_lease` waited for room; `not_supported` if the device or the
+/// transport has no windows that requests can bind and invalidate: the message names the other
+/// ways; `resource_exhausted`; `permission` if the channel's access flags do not allow the rights;
+/// `invalid_input` for 0 bytes, for bytes outside the region, for memory that was deregistered,
+/// and, unless the lease registers the memory, for memory of another protection domain; for a lease
+/// by registration, those of `register_memory`
 template <class Channel>
 class lease_operations {
  public:
