@@ -31,7 +31,8 @@ class channel_builder : public queue_pair_parameters<channel_builder, Transport,
   }
 
   /// Sets the limit for waits to which the program passes no limit, except those that close the
-  /// connection; 30 seconds by default. The largest duration means `wait_limit::forever`.
+  /// connection or destroy a lease; 30 seconds by default. The largest duration means
+  /// `wait_limit::forever`.
   [[nodiscard]] channel_builder default_limit(std::chrono::nanoseconds length) const noexcept {
     channel_builder next = *this;
     next.own_.default_limit = length;

@@ -200,7 +200,7 @@ class channel : public detail::core_owner,
   /// The descriptor for event loops (`EventSource`). After `request_notification`, it becomes
   /// readable when a request has finished, the watched or tied socket has an event, a stop was
   /// requested for a continuation or coroutine, or the device has reported a failure. -1 if the
-  /// channel is empty, only spins or belongs to a hub, or if the descriptor cannot be created. For
+  /// channel is empty, only spins or belongs to a hub, or if the descriptor cannot be set up. For
   /// channels of a hub, wait for the hub's descriptor instead.
   ///
   /// The descriptor is created when it is first needed, and uses two descriptors of the process. It
@@ -216,7 +216,8 @@ class channel : public detail::core_owner,
   /// descriptor does not always become readable for such an event
   /// \errors `not_supported` if the channel only spins, or belongs to a hub; `not_connected` if the
   /// channel is empty; `permission` if epoll does not accept the watched descriptor, such as one of
-  /// a regular file; `driver` if that descriptor is not open; `resource_exhausted`
+  /// a regular file; `driver` if that descriptor is not open, or if the device no longer exists;
+  /// `resource_exhausted`
   [[nodiscard]] result<bool> request_notification() noexcept;
   /// The time by which the program has to call `poll`, which then checks the limits of
   /// continuations; the maximum if there is no such time. Once an event of the watched descriptor
@@ -233,8 +234,8 @@ class channel : public detail::core_owner,
 
   /// Closes the connection: brings the queue pair to ERR, collects all outstanding requests, and
   /// destroys the queue pair. Requests that the device has not flushed within the limit end when
-  /// the queue pair is destroyed. The peer is notified if the channel was connected by an exchange
-  /// (`exchange_options::ties_socket`).
+  /// the queue pair is destroyed. The peer is notified if an exchange has tied the channel to a
+  /// socket, and no other channel of this process is tied to it (`exchange_options::ties_socket`).
   /// \errors those of `ibv_destroy_qp`: the device keeps the queue pair, and memory that its
   /// requests own or share is never freed
   result<void> close(const wait_limit& limit = std::chrono::milliseconds(100)) noexcept;
@@ -263,9 +264,9 @@ class channel : public detail::core_owner,
   /// The reason why the channel is broken or closed; empty if it is neither.
   [[nodiscard]] std::optional<channel_failure> failure() const noexcept;
   /// The number of requests that are not known to have finished. It is 0 once a handle or a
-  /// blocking call has returned the failure of a posted request, since both collect all outstanding
-  /// requests first. `poll` collects only the available completions of a broken channel, so it may
-  /// have to be called again.
+  /// blocking call has returned the failure of a request of this connection, since both collect all
+  /// outstanding requests first. `poll` collects only the available completions of a broken
+  /// channel, so it may have to be called again.
   [[nodiscard]] std::uint32_t outstanding() const noexcept;
   /// The completion queue; null if the channel is empty.
   [[nodiscard]] ibv_cq* native_completion_queue() const noexcept;
@@ -287,7 +288,7 @@ class prepared_channel : public detail::core_owner,
 
   /// Connects to the peer. Consumes the prepared channel: on failure it is destroyed, together with
   /// its receives, whose handles then return an error.
-  /// \errors as `queue_pair::handshake`; `not_connected` if it is empty
+  /// \errors as `queue_pair::handshake`; `not_connected` if it is empty or broken
   [[nodiscard]] result<channel> handshake(const struct endpoint& remote) && noexcept;
   /// As above, but connects to a peer that a connection manager has found.
   [[nodiscard]] result<channel> handshake(const managed_attributes& by) && noexcept;
