@@ -98,8 +98,7 @@ class scope_base {
     if (!core_.has_finished(state_)) core_.collect();
     return core_.has_finished(state_);
   }
-  /// Waits for all requests. \returns the error if that wait has failed; empty if all requests have
-  /// finished
+  /// Waits for all requests. \returns the error if that wait has failed; otherwise empty
   VERBSPP_DATA_PATH std::optional<error> finish() noexcept {
     std::optional<error> ended;
     if (!core_.has_finished(state_)) {

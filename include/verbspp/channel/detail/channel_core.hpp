@@ -199,7 +199,7 @@ class channel_core {
   /// memory that the device is using.
   [[nodiscard]] VERBSPP_DATA_PATH bool watches() const noexcept { return guard_.is_active(); }
   /// Makes AddressSanitizer or Valgrind report writes to the memory of a request that was just
-  /// posted, until the device has finished reading the memory. \pre `watches`
+  /// posted, as `device_reads` does, until the request has finished. \pre `watches`
   void protect(std::uint64_t number, const native_elements& sources) noexcept {
     guard_.protect(sends_.place_of(number), sources);
   }

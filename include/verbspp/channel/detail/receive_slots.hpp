@@ -62,8 +62,8 @@ struct alignas(64) receive_slot {
 static_assert(sizeof(receive_slot) == 64 || sizeof(void*) != 8);
 
 /// The receives of a channel. Each has a slot, which is free, posted or done, and becomes free
-/// again when its result is taken or, without a handle, when the receive completes. The receives of
-/// inboxes have no slots, and are only counted.
+/// again once the receive has completed and no handle is left. The receives of inboxes have no
+/// slots, and are only counted.
 class receive_slots {
  public:
   receive_slots() noexcept = default;
