@@ -19,8 +19,8 @@ namespace verbspp {
 /// only channels have.
 ///
 /// `domain.build_channel()` returns a new builder. Every parameter has a default, so `build` can be
-/// called at once. Unless `access` specifies otherwise, the peer may send messages, and may read
-/// and write memory that is registered for remote access. To permit atomics, set `access`.
+/// called at once. Unless `access` specifies otherwise, the peer may write memory that is
+/// registered for remote access and, on RC, read it. To permit atomics, set `access`.
 template <transport Transport, queue_pair_parameter_set Given = queue_pair_parameter_set{}>
 class channel_builder : public queue_pair_parameters<channel_builder, Transport, Given> {
  public:

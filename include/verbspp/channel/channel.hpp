@@ -198,10 +198,10 @@ class channel : public detail::core_owner,
   /// `driver` if the device no longer exists; `resource_exhausted`
   [[nodiscard]] result<wait_end> wait(const wait_limit& limit, int file_descriptor = -1) noexcept;
   /// The descriptor for event loops (`EventSource`). After `request_notification`, it becomes
-  /// readable when a request has finished, the watched or tied socket has an event, a stop was
-  /// requested for a continuation or coroutine, or the device has reported a failure. -1 if the
-  /// channel is empty, only spins or belongs to a hub, or if the descriptor cannot be set up. For
-  /// channels of a hub, wait for the hub's descriptor instead.
+  /// readable when a request has finished, the watched descriptor or tied socket has an event, a
+  /// stop was requested for a continuation or coroutine, or the device has reported a failure. -1
+  /// if the channel is empty, only spins or belongs to a hub, or if the descriptor cannot be set
+  /// up. For channels of a hub, wait for the hub's descriptor instead.
   ///
   /// The descriptor is created when it is first needed, and uses two descriptors of the process. It
   /// stays the same when the channel is moved or renewed.

@@ -221,7 +221,7 @@ class VERBSPP_CONSUMABLE lease_base {
   static constexpr access_flags rights = Rights;
 
   /// Returns the leased memory as remote memory, to be given to the peer.
-  /// \errors `invalid_input` if the lease was revoked or moved from; `not_connected` if it ended
+  /// \errors `invalid_input` if the lease was revoked, or is empty; `not_connected` if it ended
   /// with its connection, or was returned by the peer
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<remote_memory<Rights>> remote() const noexcept {
     VERBSPP_TRY(key, owner_.key());
@@ -236,7 +236,7 @@ class VERBSPP_CONSUMABLE lease_base {
   /// it: `lease.note_invalidated(*message.received()->invalidated_rkey())`.
   /// \returns true if it is the key of this lease, which the peer has thereby returned
   bool note_invalidated(remote_key key) noexcept { return owner_.note_invalidated(key); }
-  /// \pre the lease was neither revoked nor moved from
+  /// \pre the lease was not revoked, and is not empty
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED lease_by by() const noexcept { return owner_.by(); }
   /// The lease's memory window; null if the lease has none, or if it was already deallocated.
   [[nodiscard]] ibv_mw* native_handle() const noexcept {

@@ -195,8 +195,8 @@ class channel_core {
     if (posted.is_receive()) return receive_slots::keep(*posted.slot, memory);
     sends_.keep(posted.number, memory);
   }
-  /// True if the program runs under AddressSanitizer or Valgrind, which then report accesses to
-  /// memory that the device is using.
+  /// True if AddressSanitizer or Valgrind was detected. They then report accesses to memory that
+  /// the device is using.
   [[nodiscard]] VERBSPP_DATA_PATH bool watches() const noexcept { return guard_.is_active(); }
   /// Makes AddressSanitizer or Valgrind report writes to the memory of a request that was just
   /// posted, as `device_reads` does, until the request has finished. \pre `watches`
