@@ -27,7 +27,8 @@ namespace verbspp {
 /// For a queue pair that the library owns, use `queue_pair::modify_native`, which also updates the
 /// type.
 /// \errors `invalid_input` if an attribute is missing or not accepted, there is no such transition,
-/// or the pointer is null; those of the device, with the transition's name
+/// or the pointer is null; those of `ibv_query_qp` and, with the transition's name, of
+/// `ibv_modify_qp`
 [[nodiscard]] result<void> modify_native(ibv_qp* queue_pair, const ibv_qp_attr& attributes,
                                          int attr_mask) noexcept;
 

@@ -63,11 +63,12 @@ concept KeepsState =
 /// A queue pair of one transport, in the state that its type names.
 ///
 /// `queue_pair_builder` creates a *prepared* queue pair (INIT), which has an endpoint for the peer,
-/// and accepts receive requests. Its handshake (on UD, `activate`) returns the *connected* queue
-/// pair (RTS), which can also send. `modify` performs every other transition of the state machine,
-/// whose diagram is in docs/queue_pair_states.md. The type reflects only the program's own calls:
-/// after a failure, the device itself moves the queue pair to ERR or SQE. `query_state` reports
-/// that state, and later requests (in SQE, sends) complete with an error.
+/// and whose own receive queue, if it has one, accepts receives. Its handshake (on UD, `activate`)
+/// returns the *connected* queue pair (RTS), which can also send. `modify` performs every other
+/// transition of the state machine, whose diagram is in docs/queue_pair_states.md. The type
+/// reflects only the program's own calls: after a failure, the device itself moves the queue pair
+/// to ERR or SQE. `query_state` reports that state, and later requests (in SQE, sends) complete
+/// with an error.
 ///
 /// There is one rule for failures: if a call that consumes the queue pair fails, it destroys the
 /// queue pair, together with the work posted to it. If any other call fails, the state of the queue
@@ -137,9 +138,10 @@ class VERBSPP_CONSUMABLE queue_pair
   /// Consumes the queue pair: on success, it is moved into the result; on failure, it is destroyed,
   /// together with the receives posted to it, before this call returns. To try again, build a new
   /// queue pair.
-  /// \errors `mismatch` if the two ends are incompatible (detected before the device is called);
-  /// `invalid_input`, `timed_out` (the peer's address does not resolve) and others from the device,
-  /// with the transition's name; `invalid_input` if this queue pair was moved from
+  /// \errors `mismatch` if the two ends are incompatible, and `invalid_input` if no queue pair can
+  /// be connected to `remote` (both detected before the device is called); `invalid_input`,
+  /// `timed_out` (the peer's address does not resolve) and others from the device, with the
+  /// transition's name; `invalid_input` if this queue pair was moved from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES
       result<in_state<queue_pair_state::ready_to_send>>
       handshake(struct endpoint remote) && noexcept
@@ -151,8 +153,9 @@ class VERBSPP_CONSUMABLE queue_pair
   /// Connects to a peer that a connection manager has found, with the attributes that the manager
   /// supplies.
   /// \errors `mismatch` if the builder was given a path MTU that differs from the manager's;
-  /// `invalid_input` with the attribute that is missing or not accepted, or if this
-  /// queue pair was moved from; those of the device, with the transition's name
+  /// `invalid_input` with the attribute that is missing or not accepted, or if this queue pair was
+  /// moved from; `not_found` if the manager's port differs from the builder's, and has no usable
+  /// address; `resource_exhausted`; those of the device, with the transition's name
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES
       result<in_state<queue_pair_state::ready_to_send>>
       handshake(const managed_attributes& by) && noexcept
@@ -191,10 +194,11 @@ class VERBSPP_CONSUMABLE queue_pair
   ///
   /// Consumes the queue pair, which is destroyed on failure. The endpoint is updated if the
   /// attributes change the port (and thus its addresses), the send PSN or the queue key.
-  /// \errors `invalid_input` if this queue pair was moved from; `mismatch` if the path is for a
-  /// link layer other than the port's; `timed_out` if the path's address does not resolve;
-  /// `not_found` if a new port has no usable address; other errors of the device, such as
-  /// `invalid_input`. The message of a device's error names the transition
+  /// \errors `invalid_input` if this queue pair was moved from, or the path has no destination;
+  /// `mismatch` if the path is for a link layer other than the port's; `timed_out` if the path's
+  /// address does not resolve; `not_found` if a new port has no usable address;
+  /// `resource_exhausted`; other errors of the device, such as `invalid_input`. If `ibv_modify_qp`
+  /// fails, the message names the transition
   template <transport Theirs, queue_pair_state From, queue_pair_state To,
             queue_pair_attribute_set Given>
     requires ForThisQueuePair<Theirs, From, Transport, State> &&
@@ -220,7 +224,8 @@ class VERBSPP_CONSUMABLE queue_pair
   /// The attributes are checked against the transition table before the device is called. Like
   /// `modify`, this consumes the queue pair, and updates the endpoint.
   /// \errors `invalid_input` with the attribute that is missing or not accepted, or if the
-  /// attributes are for another state; those of the device, with the transition's name
+  /// attributes are for another state, or this queue pair was moved from; `not_found` if a new port
+  /// has no usable address; `resource_exhausted`; those of the device, with the transition's name
   template <queue_pair_state To>
     requires TransitionExists<Transport, State, To> && ChangesState<State, To>
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES result<in_state<To>> modify_native(
@@ -290,7 +295,8 @@ class VERBSPP_CONSUMABLE queue_pair
 
   /// Returns the path to another queue pair, with the builder's parameters, such as the hop limit.
   /// If the builder's traffic class or service level is 0, the endpoint's value is used.
-  /// \errors `mismatch`, `invalid_input` if the endpoint is not suitable for this queue pair
+  /// \errors `mismatch`, `invalid_input` if the endpoint is not suitable for this queue pair;
+  /// `invalid_input` if this queue pair was moved from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<path> path_to(
       const struct endpoint& remote) const noexcept {
     return detail::path_to(data_, remote);
@@ -332,7 +338,7 @@ class VERBSPP_CONSUMABLE queue_pair
   /// On Ethernet, the LID is 0, and the host must be a member of the IP group
   /// (`IP_ADD_MEMBERSHIP`). The GID of an IPv4 group is its IPv4-mapped address.
   /// \errors `invalid_input` if the GID is not a multicast GID, or the queue pair has joined the
-  /// group already; `resource_exhausted`, `not_supported`
+  /// group already, or was moved from; `resource_exhausted`, `not_supported`, `driver`
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<void> join_multicast(
       const gid& group, lid multicast_lid = 0) noexcept
     requires SendsDatagrams<Transport>
@@ -340,7 +346,8 @@ class VERBSPP_CONSUMABLE queue_pair
     return data_.owner.join(group, multicast_lid);
   }
   /// Leaves a multicast group (`ibv_detach_mcast`).
-  /// \errors `not_found` if the queue pair has not joined the group
+  /// \errors `not_found` if the queue pair has not joined the group; `invalid_input` if it was
+  /// moved from; `driver`
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<void> leave_multicast(
       const gid& group, lid multicast_lid = 0) noexcept
     requires SendsDatagrams<Transport>
@@ -351,7 +358,8 @@ class VERBSPP_CONSUMABLE queue_pair
   /// Posts up to `Requests` receives with one doorbell. `fill` is called with a `receive_batch`, to
   /// which it adds the receives. The receives, and up to `Elements` elements, are stored on the
   /// stack.
-  /// \errors those of `post_receive`, with the number of receives that were posted
+  /// \errors those of `post_receive`, with the number of receives that were posted;
+  /// `invalid_input` for more receives or elements than there is room for
   template <std::size_t Requests, std::size_t Elements = Requests, class Fill>
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH batch_result
   post_receive_batch(Fill fill)
