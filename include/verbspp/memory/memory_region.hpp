@@ -440,7 +440,7 @@ class VERBSPP_CONSUMABLE memory_region : public registered_region<Rights> {
 /// \errors `invalid_input` if the memory is empty; `resource_exhausted`, mainly if the process
 /// would lock more memory than it is allowed to (RLIMIT_MEMLOCK; the message says so); `driver`
 /// (EFAULT) if the memory is not mapped, or not writable although local write or window_bind is
-/// requested; `not_supported` for access::on_demand if the device lacks support
+/// requested; `not_supported` for access::on_demand or RDMA flush if the device lacks support
 template <access_flags Rights = access::local_read, class Memory>
   requires RegistrableRights<Rights> && RegistrableMemory<Memory> && WritableAsFarAs<Memory, Rights>
 [[nodiscard]] result<memory_region<Rights>> register_memory(const protection_domain& domain,

@@ -365,8 +365,8 @@ class VERBSPP_CONSUMABLE registered_buffer {
   }
   void share() const& = delete;  // the handles own the buffer: std::move(buffer).share()
 
-  /// Deregisters and frees the memory as the destructor does, but returns any failure. After a
-  /// failure, the memory is never freed.
+  /// Deregisters and frees the memory as the destructor does, but returns a failure to deregister
+  /// it. After such a failure, the memory is never freed.
   /// \errors those of `memory_region::deregister`
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES result<void> release() && noexcept {
     if (pages_ == nullptr) return detail::region_is_gone("registered_buffer::release");
