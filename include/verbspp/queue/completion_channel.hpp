@@ -53,7 +53,8 @@ class completion_channel {
   /// descriptor is made non-blocking, and from then on only the library may read its events. Events
   /// for queues that were neither created for this channel nor adopted with it are acknowledged and
   /// dropped.
-  /// \errors `invalid_input` for null, or for a channel of another context; `resource_exhausted`
+  /// \errors `invalid_input` for null, or for a channel of another context; `resource_exhausted`;
+  /// `driver` if the channel's file descriptor is not open
   [[nodiscard]] static result<completion_channel> from_native(const class context& parent,
                                                               ibv_comp_channel* native,
                                                               ownership whose) noexcept;

@@ -186,7 +186,7 @@ class completion_queue {
   /// The queue must have room for all work that can be outstanding at once on the queue pairs that
   /// use it. If the queue overruns, it becomes unusable, and so do its queue pairs.
   /// \errors `invalid_input` if the capacity is 0, above the device's limit or above INT_MAX;
-  /// `resource_exhausted`
+  /// `resource_exhausted`, `driver`
   [[nodiscard]] static result<completion_queue> create(const context& parent,
                                                        std::size_t capacity) noexcept;
 
@@ -211,7 +211,7 @@ class completion_queue {
   /// \returns the filled slots, which are the first ones of `into`; empty if there are no
   /// completions
   /// \errors `invalid_input` if there are no slots; `driver` if the queue is broken, usually
-  /// because it overran
+  /// because it overran; `busy` if the driver refuses a call within `poll_each`
   [[nodiscard]] VERBSPP_DATA_PATH result<std::span<const work_completion>> poll(
       std::span<work_completion> into VERBSPP_LIFETIMEBOUND) const noexcept VERBSPP_NONBLOCKING {
     assert(native_ != nullptr && "this completion queue was moved from");

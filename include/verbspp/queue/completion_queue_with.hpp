@@ -159,8 +159,8 @@ class completion_queue_with : public completion_queue {
 
   /// Takes over or borrows a queue of this context that was created elsewhere with these features.
   /// A waitable queue must be adopted with its channel.
-  /// \errors those of `completion_queue::from_native`, and `invalid_input` if the queue lacks one
-  /// of the fields
+  /// \errors those of `completion_queue::from_native`, `invalid_input` if the queue lacks one of
+  /// the fields, and `driver`
   [[nodiscard]] static result<completion_queue_with> from_native(const class context& parent,
                                                                  native_type* native,
                                                                  ownership whose) noexcept

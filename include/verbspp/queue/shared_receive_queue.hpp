@@ -68,7 +68,7 @@ class shared_receive_queue {
   /// Creates a queue (`ibv_create_srq`) for at least `max_work_requests` receives, each with up to
   /// `max_elements` elements.
   /// \errors `invalid_input` above the device's limits, or if `max_work_requests` is 0;
-  /// `not_supported`; `resource_exhausted`
+  /// `not_supported`; `resource_exhausted`, `driver`
   [[nodiscard]] static result<shared_receive_queue> create(const class protection_domain& domain,
                                                            work_request_count max_work_requests,
                                                            element_count max_elements = 1) noexcept;
