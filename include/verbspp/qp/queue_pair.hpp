@@ -320,8 +320,8 @@ class VERBSPP_CONSUMABLE queue_pair
   /// Creates an address handle for a multicast group, with the builder's parameters, such as the
   /// hop limit. The handle's `destination_group` is the destination for datagrams, whose maximum
   /// length is this port's MTU. To send, the queue pair need not join the group.
-  /// \errors `invalid_input` if the GID is not a multicast GID, or on InfiniBand its LID is
-  /// missing; those of `address_handle::create`
+  /// \errors `invalid_input` if the GID is not a multicast GID, on InfiniBand its LID is missing,
+  /// or this queue pair was moved from; those of `address_handle::create`
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<address_handle> address_of_group(
       const gid& group, lid multicast_lid = 0) const noexcept
     requires SendsDatagrams<Transport>
