@@ -194,7 +194,8 @@ class completion_queue_with : public completion_queue {
   /// `visit` must not poll this queue, because drivers may hold a lock during the session.
   /// \returns the number of completions; 0 if none are available
   /// \errors `busy` if `visit` calls `poll_each`, of this or another queue, because two sessions
-  /// could deadlock; `driver` if the queue is broken, usually because it overran
+  /// could deadlock, or, with `wall_clock`, if the driver (mlx5) cannot read the device's clock at
+  /// the moment; `driver` if the queue is broken, usually because it overran
   template <class Visit>
   VERBSPP_DATA_PATH result<std::size_t> poll_each(Visit&& visit, std::size_t most = SIZE_MAX) const
     requires PolledByField<Features>
