@@ -44,7 +44,7 @@ namespace verbspp {
 /// on several peers come in three forms: `post_scatter`, `post_gather` and `post_multicast` return
 /// a handle, a `group_pending`; `scope` returns when all requests that its function has posted, to
 /// any peer, have finished; and `scatter`, `gather` and `multicast` post to all listed peers, and
-/// wait until all requests have finished, with one limit. Errors are reported for each peer. An
+/// wait until all requests have finished, with one limit. The error of a request names its peer. An
 /// operation on several peers makes two allocations for its handles and results. A scope makes one,
 /// and one more for each operation in it on more than 64 peers. Connecting a peer at its first use
 /// allocates more.
@@ -84,7 +84,8 @@ class group : public group_operations<group> {
   /// \errors `invalid_input` if the hub was moved from; `resource_exhausted`
   [[nodiscard]] static result<group> create(const channel_hub& hub) noexcept;
 
-  /// One more than the highest number used so far.
+  /// One more than the highest number that a member has had, or that is reserved for a peer which
+  /// still has to be connected; 0 if there was none.
   [[nodiscard]] std::uint32_t size() const noexcept { return size_; }
   /// The channel of the peer with this number; empty if there is no such member. \pre the number is
   /// below `size()`
@@ -118,8 +119,8 @@ class group : public group_operations<group> {
   /// of the peers.
   /// \errors for each peer: `timed_out` and `cancelled` for peers that did not respond;
   /// `not_connected` for peers that are not, or could not be, connected; the failure of a channel
-  /// that broke; those of `channel_builder::build` and `channel::handshake`; `invalid_input` for a
-  /// number beyond the group's size
+  /// that broke; `invalid_input` for a number that is not below the group's size; in a world that
+  /// connects lazily, those of `world::join_lazily`. For the whole call: `resource_exhausted`
   group_results connect(const peer_list& peers,
                         const wait_limit& limit = detail::default_limit) noexcept;
   /// Adds a channel that uses the group's hub, and gives it the lowest free number. The channel may
@@ -129,7 +130,7 @@ class group : public group_operations<group> {
   [[nodiscard]] result<std::uint32_t> add(channel&& member) noexcept;
   /// Like `add`, but gives the channel the number `peer`. Destroys the previous member with this
   /// number.
-  /// \errors those of `add`; `invalid_input` if the number is not below the hub's capacity
+  /// \errors `invalid_input` as for `add`, and if the number is not below the hub's capacity
   [[nodiscard]] result<void> put(std::uint32_t peer, channel&& member) noexcept;
   /// Removes a member. \returns its channel; an empty channel if there is no such member
   [[nodiscard]] channel remove(std::uint32_t peer) noexcept;
@@ -138,9 +139,9 @@ class group : public group_operations<group> {
   /// group.
   [[nodiscard]] std::optional<std::uint32_t> peer_of(channel_id id) noexcept;
   /// Returns the available arrivals of the hub's channels: messages, if the hub has a pool, and
-  /// notifications. It also processes the completions that the notifications report, so that the
-  /// handles of the requests have their results. It polls one queue for all peers, and does not
-  /// wait for arrivals. In a world that connects lazily, it also answers connection requests, as
+  /// notifications. It also processes the completions that the notifications of members report, so
+  /// that the handles of the requests have their results. It polls one queue, and does not wait for
+  /// arrivals. In a world that connects lazily, it also answers connection requests, as
   /// `world::serve` does. `peer_of` returns the peer of an arrival. An event loop waits for
   /// `hub()`, which is an `EventSource`, and then calls this.
   /// \returns the slots that were filled, at the beginning of `into`
@@ -157,8 +158,10 @@ class group : public group_operations<group> {
   /// finished. By default, the limit of a group's operations is the default limit of its first
   /// channel. When the limit is reached, the channels whose requests have not finished break,
   /// because otherwise the program could not reuse the memory.
-  /// \errors for each peer, those of posting and of `pending::wait`; `invalid_input` for a number
-  /// beyond the group's size, before anything is posted
+  /// \errors for each peer, those of posting and of `pending::wait`, the error that `part_for` has
+  /// returned and, in a world that connects lazily, those of `connect`. For the whole call, before
+  /// anything is posted: `invalid_input` for a number that is not below the group's size;
+  /// `timed_out` and `cancelled` if the limit has already been reached; `resource_exhausted`
   template <class Function>
     requires ScatteredParts<Function>
   group_results scatter(const peer_list& peers, Function part_for,

@@ -45,16 +45,16 @@ class [[nodiscard]] group_pending {
 
   /// Returns the results if all requests have finished; does not wait for them. Each call polls the
   /// channels in order, up to the first whose request has not finished.
-  /// \errors for each peer, those of its request; `invalid_input` if the results were already
-  /// retrieved
+  /// \errors for each peer, those of posting and of its request; `invalid_input` if the results
+  /// were already retrieved, or the handle was moved from
   [[nodiscard]] std::optional<group_results> poll() noexcept;
   /// Waits for all results, with one limit. When the limit is reached, the channels whose requests
   /// have not finished break, which ends all of their requests. Other channels are not affected.
-  /// \errors those of `poll`; `timed_out`; `cancelled` if a stop was requested
+  /// \errors those of `poll`; for each peer, those of `pending::wait`
   group_results wait() noexcept { return wait(wait_limit(usual_limit_)); }
   group_results wait(const wait_limit& limit) noexcept;
 
-  /// The number of peers.
+  /// The number of listed peers; 0 if the handle has no results.
   [[nodiscard]] std::uint32_t size() const noexcept { return size_; }
 
   /// Used by the library only: creates a handle with room for the requests to these peers, whose

@@ -73,7 +73,7 @@ class [[nodiscard]] group_results {
     return detail::failure_type<group_error>(error());
   }
 
-  /// The number of peers; 0 if the operation was refused as a whole.
+  /// The number of listed peers; 0 if the operation was refused as a whole.
   [[nodiscard]] std::uint32_t size() const noexcept { return size_; }
   /// The number of peers for which the operation failed.
   [[nodiscard]] std::uint32_t failed() const noexcept { return failed_; }
