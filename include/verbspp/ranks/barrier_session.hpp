@@ -65,7 +65,7 @@ class barrier_session {
 
   /// The descriptor of the timer; -1 if the session is empty.
   [[nodiscard]] int file_descriptor() const noexcept;
-  /// Sets the timer. \returns true if the barrier is over
+  /// Sets the timer, unless it is set already. \returns true if the barrier is over
   /// \errors `invalid_input` if the session is empty
   [[nodiscard]] result<bool> request_notification() noexcept;
   /// Returns the maximum time point, because the descriptor also reports the limit.

@@ -44,7 +44,8 @@ class host_list {
   /// option `json`); `resource_exhausted`
   [[nodiscard]] static result<host_list> parse(std::string_view text) noexcept;
   /// Reads a file of at most 16 MiB.
-  /// \errors as `parse`; those of reading the file: `not_found`, `permission`, `driver`
+  /// \errors as `parse`; `invalid_input` if the file is larger; those of reading the file:
+  /// `not_found`, `permission`, `driver`
   [[nodiscard]] static result<host_list> read(const char* path) noexcept;
   /// Creates the list from values that the program passes.
   /// \errors `invalid_input` if there are no hosts, a host has no name or no ranks, a host is

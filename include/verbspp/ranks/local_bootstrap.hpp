@@ -36,7 +36,7 @@ class local_bootstrap {
   /// ranks
   [[nodiscard]] group_result<void> fence(const wait_limit& limit) noexcept;
   /// Reads a value that a rank has published (see `Bootstrap`).
-  /// \errors `not_found`; `invalid_input` if the value is larger than `into`
+  /// \errors `not_found`; `invalid_input` if the value is larger than `into`; `resource_exhausted`
   [[nodiscard]] result<std::size_t> get(std::uint32_t rank, std::string_view key,
                                         std::span<std::byte> into,
                                         const wait_limit& limit) noexcept;

@@ -31,20 +31,20 @@ class pmix_bootstrap {
   [[nodiscard]] static bool is_launched() noexcept;
   /// Connects to the launcher.
   /// \errors `not_supported` if the library was built without PMIx; `not_found` if this process was
-  /// not started by such a launcher; `driver` for errors that PMIx reports
+  /// not started by such a launcher; `driver` for errors that PMIx reports; `resource_exhausted`
   [[nodiscard]] static result<pmix_bootstrap> open() noexcept;
 
   [[nodiscard]] std::uint32_t rank() const noexcept;
   [[nodiscard]] std::uint32_t size() const noexcept;
   /// Publishes a value (see `Bootstrap`).
-  /// \errors `driver`; `invalid_input` if the key is longer than PMIx allows
+  /// \errors `driver`; `invalid_input` if the key is longer than PMIx allows; `resource_exhausted`
   [[nodiscard]] result<void> put(std::string_view key, std::span<const std::byte> value) noexcept;
   /// Waits for all ranks (see `Bootstrap`).
-  /// \errors `timed_out`, `cancelled`, `driver`
+  /// \errors `timed_out`, `cancelled`, `driver`, `resource_exhausted`
   [[nodiscard]] group_result<void> fence(const wait_limit& limit) noexcept;
   /// Reads a value that a rank has published (see `Bootstrap`).
   /// \errors `not_found`; `invalid_input` if the value is larger than `into`, or the key is longer
-  /// than PMIx allows; `timed_out`, `cancelled`, `driver`
+  /// than PMIx allows; `timed_out`, `cancelled`, `driver`, `resource_exhausted`
   [[nodiscard]] result<std::size_t> get(std::uint32_t rank, std::string_view key,
                                         std::span<std::byte> into,
                                         const wait_limit& limit) noexcept;

@@ -63,18 +63,19 @@ class tcp_bootstrap {
   [[nodiscard]] std::uint32_t size() const noexcept;
   /// Publishes a value (see `Bootstrap`).
   /// \errors `invalid_input` for a key of more than 64 bytes, or a value of more than 64 KiB;
-  /// `not_connected` if the meeting point no longer exists; `timed_out` if it has not accepted the
-  /// data within 30 seconds
+  /// `not_connected` if the connection to the meeting point is broken; `timed_out` if it has not
+  /// accepted the data within 30 seconds; `resource_exhausted`
   [[nodiscard]] result<void> put(std::string_view key, std::span<const std::byte> value) noexcept;
   /// Waits for all ranks (see `Bootstrap`).
-  /// \errors `timed_out` and `cancelled`, with the first missing rank and the number of missing
-  /// ranks, unless the meeting point does not report them within a second; `not_connected` with a
-  /// rank that has left, or without a rank if the meeting point no longer exists
+  /// \errors `timed_out` and `cancelled`, usually with the first missing rank and the number of
+  /// missing ranks, for which this waits up to a second longer; `not_connected` with a rank that
+  /// has left, or without a rank if the connection to the meeting point is broken;
+  /// `resource_exhausted`
   [[nodiscard]] group_result<void> fence(const wait_limit& limit) noexcept;
   /// Reads a value that a rank has published (see `Bootstrap`).
   /// \errors `not_found`; `invalid_input` for a key of more than 64 bytes, or if the value is
-  /// larger than `into`; `not_connected` if the meeting point no longer exists; `timed_out` and
-  /// `cancelled`
+  /// larger than `into`; `not_connected` if the connection to the meeting point is broken;
+  /// `timed_out` and `cancelled`; `resource_exhausted`
   [[nodiscard]] result<std::size_t> get(std::uint32_t rank, std::string_view key,
                                         std::span<std::byte> into,
                                         const wait_limit& limit) noexcept;

@@ -122,10 +122,11 @@ class world {
 
   /// Connects each rank to all ranks with channels that have the parameters of the builder `like`.
   /// On success, all channels are connected at both ends.
-  /// \errors as `prepare_group` and `group::handshake`; those of the bootstrap, with the rank if
-  /// there is one; `invalid_input` if the bootstrap's size is 0 or above 65,535, or its rank is not
-  /// below its size; `mismatch` or `invalid_input` if another rank uses an incompatible version of
-  /// the library; `not_supported` for a builder of UC channels
+  /// \errors as `prepare_group`, `group::handshake` and `registered_buffer::allocate`; those of the
+  /// bootstrap, with the rank if there is one; `invalid_input` if the bootstrap's size is 0 or
+  /// above 65,535, or its rank is not below its size; `mismatch` or `invalid_input` if another rank
+  /// uses an incompatible version of the library, or another size; `not_supported` for a builder of
+  /// UC channels
   template <class Model, transport Transport, queue_pair_parameter_set Given>
     requires Bootstrap<Model>
   [[nodiscard]] static group_result<world> join(Model bootstrap,
@@ -157,10 +158,10 @@ class world {
 
   /// Connects this rank only to itself at first. Any other rank is connected when it is first used,
   /// and only once even if both ends start to connect at the same time. On success, all ranks have
-  /// joined. The number of queue pairs grows with the number of peers that are used. The following
-  /// grow with the number of ranks: the completion queue, which has room for all of them; the
-  /// world's memory, of which 1.1 KiB for each rank is registered for barriers and steps; and the
-  /// memory of the bootstrap.
+  /// called this function. The number of queue pairs grows with the number of peers that are used.
+  /// The following grow with the number of ranks: the completion queue, which has room for all of
+  /// them; the world's memory, of which 1.1 KiB for each rank is registered for barriers and steps;
+  /// and the memory of the bootstrap.
   ///
   /// A rank that does not answer in time is reported as `timed_out`, with its number; the next use
   /// tries to connect it again.
@@ -211,7 +212,8 @@ class world {
   /// ranks. Values are numbers, text, named structures, handles to remote memory, and tuples of
   /// these, as in an exchange. This call uses the bootstrap, so it is meant for setup.
   /// \errors those of the bootstrap, with the rank if there is one; `invalid_input` if the bytes
-  /// that a rank sent do not represent such a value
+  /// that a rank sent do not represent such a value; for handles to remote memory, those of
+  /// `remote_memory::decode`
   template <class Value>
   [[nodiscard]] group_result<std::vector<Value>> exchange(const Value& mine,
                                                           const wait_limit& limit) {
@@ -237,15 +239,18 @@ class world {
   }
 
   /// Waits until all ranks, or all ranks in the list, have called this function.
-  /// \errors Each failed rank has its own error: `timed_out` or `cancelled` if it had not arrived
-  /// when the limit was reached. A rank that is lost before the limit has the error that broke the
-  /// connection to it, or an error of the kind that other ranks have reported; ranks that aborted
-  /// the step because of that rank then have no error. `mismatch` for a rank that is at a different
-  /// step; `not_connected` if the program has removed the world's channel to the rank, or replaced
-  /// it by a different channel. Errors without a rank: `resource_exhausted`, in which case this
-  /// rank does not take part; `invalid_input` if the list contains a rank twice, contains a rank
-  /// beyond the size, or lacks this rank; `busy` if another step of this rank is in progress, in
-  /// which case nothing happens.
+  /// \errors Each failed rank has its own error: `timed_out` or `cancelled` if it had not done its
+  /// part when the limit was reached; `timed_out` if it has left this step and reached a later one.
+  /// A rank that is lost before the limit has the error that broke the connection to it, or an
+  /// error of the kind that other ranks have reported; ranks that aborted the step because of that
+  /// rank then have no error. A rank that has reported that it cannot do its part has an error of
+  /// the kind that it has reported. `mismatch` for a rank that is at a different step;
+  /// `not_connected` if the program has removed the world's channel to the rank, or replaced it by
+  /// a different channel; in a world that was joined lazily, those of `group::connect`. Errors
+  /// without a rank: `resource_exhausted`; those of posting; `not_connected` if the program has
+  /// moved the group out of the world; `invalid_input` if the list contains a rank twice, contains
+  /// a rank that is not below the size, or lacks this rank; `busy` if another step of this rank is
+  /// in progress, in which case nothing happens.
   group_results barrier(const wait_limit& limit,
                         barrier_kind kind = barrier_kind::by_size) noexcept;
   group_results barrier(const peer_list& ranks, const wait_limit& limit,
@@ -258,7 +263,8 @@ class world {
   ///     VERBSPP_CO_TRYV(co_await loop.async_run(std::move(session)));
   ///
   /// \errors `busy` if another step is in progress; `invalid_input` for a list that `barrier`
-  /// refuses; `resource_exhausted`, in which case the barrier was not started
+  /// refuses; `not_connected` if the program has moved the group out of the world;
+  /// `resource_exhausted`. After an error, the barrier was not started
   [[nodiscard]] result<barrier_session> start_barrier(
       const wait_limit& limit, barrier_kind kind = barrier_kind::by_size) noexcept;
   [[nodiscard]] result<barrier_session> start_barrier(
@@ -346,8 +352,9 @@ class world {
   /// world's channels, or has connected it to a different peer, this function does not change the
   /// channel while it is connected at both ends, and steps do not use it afterwards either.
   /// \errors those of the bootstrap, `channel::renew` and `handshake`, with the rank if there is
-  /// one; `busy` if a step of this rank is in progress; `not_connected` if the program has moved
-  /// the group out of the world
+  /// one; `mismatch` or `invalid_input` if another rank uses an incompatible version of the
+  /// library; `busy` if a step of this rank is in progress; `not_connected` if the program has
+  /// moved the group out of the world; `resource_exhausted`
   [[nodiscard]] group_result<void> mend(const wait_limit& limit) noexcept;
 
   friend std::ostream& operator<<(std::ostream& out, const world& w);
