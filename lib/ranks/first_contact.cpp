@@ -24,12 +24,12 @@ constexpr const char* calling = "connect ranks of a world";
 /// repetition, up to the second one.
 constexpr auto first_pause = std::chrono::milliseconds(2);
 constexpr auto longest_pause = std::chrono::milliseconds(100);
-/// A ready end keeps calling the other end for this time, if the other end has not reported that it
-/// is ready.
+/// A ready end keeps calling the other end for up to this time, if the other end has not reported
+/// that it is ready.
 constexpr auto time_for_others = std::chrono::milliseconds(100);
 /// The limit for reading data from the bootstrap that should already be available there. It is
-/// short, since this rank does nothing else in that time. If the data cannot be read, this rank
-/// does not try again for `time_between_failures`.
+/// short, since this rank does nothing else in that time. If the data of a caller cannot be read,
+/// this rank answers no new caller for `time_between_failures`.
 constexpr auto time_to_meet = std::chrono::milliseconds(200);
 constexpr auto time_between_failures = std::chrono::seconds(1);
 

@@ -33,7 +33,7 @@ namespace verbspp::detail {
 /// Each rank has one queue pair for datagrams, whose endpoint the other ranks get from the
 /// bootstrap. A rank that wants a connection creates a channel, and calls: it repeatedly sends its
 /// endpoint, and the other end answers with its own. An end that has the other's endpoint performs
-/// the handshake, and each of its datagrams names the endpoint to which it is connected. An end is
+/// the handshake, and its datagrams then name the endpoint to which it is connected. An end is
 /// ready when it knows that the other end is connected to it, and its datagrams then report that as
 /// well. A ready end continues to call for up to 100 ms until the other end is ready as well,
 /// because the other end may poll for datagrams only later. All of these datagrams may be lost, and
@@ -104,7 +104,7 @@ class [[gnu::visibility("hidden")]] first_contact final : public member_connecto
   [[nodiscard]] bool is_untouched(const group& members, std::uint32_t peer) const noexcept {
     return contacts_.get()[peer].stage == progress::none && is_vacant(members, peer);
   }
-  /// Creates a channel to that rank if there is none, or renews it.
+  /// Creates a channel to that rank if `is_untouched`; otherwise renews the channel.
   [[nodiscard]] result<struct endpoint> renew(group& members, std::uint32_t peer,
                                               const wait_limit& limit) noexcept;
   /// Notes that the channel was connected to that endpoint by other means.

@@ -17,7 +17,7 @@ using clock = std::chrono::steady_clock;
 
 /// The time within which a client has to send its rank.
 constexpr auto time_for_hello = std::chrono::seconds(10);
-/// The time for which rank 0 waits for the others to leave.
+/// The maximum time for which rank 0 waits for the others to leave.
 constexpr auto time_to_leave = std::chrono::seconds(5);
 /// The interval at which the thread checks whether it has to end.
 constexpr int look_every_ms = 50;

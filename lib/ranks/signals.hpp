@@ -194,7 +194,8 @@ class [[gnu::visibility("hidden")]] signals {
   bool is_in_step_ = false;
 };
 
-/// Converts a failure to a result for a single peer, or to an error if the failure names no peer.
+/// Converts a failure to a result for its peer, or to an error if it names no peer or memory is
+/// exhausted.
 [[nodiscard]] group_results results_of(const group_error& failed) noexcept;
 
 }  // namespace verbspp::detail
