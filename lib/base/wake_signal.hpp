@@ -23,7 +23,7 @@ class wake_signal {
 
   /// Registers this thread, which is about to sleep on `descriptor()`.
   /// \returns the value to pass to `leave`
-  /// \errors `resource_exhausted` if no file descriptor is left
+  /// \errors `resource_exhausted` if no file descriptor or memory is left
   [[nodiscard]] result<std::uint64_t> enter() noexcept;
   void leave(std::uint64_t entered) noexcept;
   void wake_all() noexcept;
