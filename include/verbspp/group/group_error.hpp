@@ -30,11 +30,11 @@ class group_error {
   group_error(std::uint32_t peer, const transport_error& cause, std::uint32_t failed) noexcept
       : peer_(peer), cause_(cause), failed_(failed) {}
 
-  /// The number of the first peer that failed. Empty if no peer failed: either the operation failed
-  /// before it reached a peer, or only the function that was passed to a scope has failed.
+  /// The number of the first peer that failed. Empty if the operation failed as a whole, or if only
+  /// the function that was passed to a scope has failed.
   [[nodiscard]] const std::optional<std::uint32_t>& peer() const noexcept { return peer_; }
-  /// The cause of the failure of the peer `peer()`, or of an operation that failed before it
-  /// reached a peer. If only the function of a scope failed, `own()` has the cause instead.
+  /// The cause of the failure of the peer `peer()`, or of an operation that failed as a whole. If
+  /// only the function of a scope failed, `own()` has the cause instead.
   [[nodiscard]] const transport_error& cause() const noexcept { return cause_; }
   /// The number of peers that failed.
   [[nodiscard]] std::uint32_t failed() const noexcept { return failed_; }

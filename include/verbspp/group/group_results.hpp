@@ -35,7 +35,7 @@ struct peer_result {
 /// `group_error`, which contains the first failure and the number of failures. A move-only owner.
 class [[nodiscard]] group_results {
  public:
-  /// Stores the error of an operation that was refused as a whole, before it affected any peer.
+  /// Stores the error of an operation that failed as a whole.
   group_results(const class error& refused) noexcept : refused_(refused) {}
   /// Used by the library only.
   group_results(detail::owned<peer_result[]> all, std::uint32_t size) noexcept
@@ -73,7 +73,8 @@ class [[nodiscard]] group_results {
     return detail::failure_type<group_error>(error());
   }
 
-  /// The number of listed peers; 0 if the operation was refused as a whole.
+  /// The number of results, which is usually the number of listed peers. It is 0 if the operation
+  /// failed as a whole, and for a step of a world that has succeeded.
   [[nodiscard]] std::uint32_t size() const noexcept { return size_; }
   /// The number of peers for which the operation failed.
   [[nodiscard]] std::uint32_t failed() const noexcept { return failed_; }
@@ -83,7 +84,7 @@ class [[nodiscard]] group_results {
     return all_.get()[place];
   }
   /// Returns one line that lists all failures with their peers, says that all peers succeeded, or
-  /// gives the reason why the operation was refused as a whole.
+  /// gives the reason why the operation failed as a whole.
   [[nodiscard]] std::string message() const;
 
  private:
