@@ -25,8 +25,8 @@ constexpr std::uint64_t places_of_values = 2;
 /// The longest time after which an event loop continues a step. The loop has to poll, because no
 /// event announces that another rank has written the awaited word.
 constexpr auto longest_pause_of_loop = std::chrono::milliseconds(1);
-/// The time for which a step that must not block reads the addresses of other ranks from the
-/// bootstrap in one call. They should already be available there.
+/// The maximum time for which a step that must not block reads the addresses of other ranks from
+/// the bootstrap in one call. They should already be available there.
 constexpr auto longest_look_up = std::chrono::milliseconds(200);
 constexpr auto time_between_look_ups = std::chrono::seconds(1);
 

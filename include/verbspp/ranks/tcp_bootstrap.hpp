@@ -50,8 +50,9 @@ class tcp_bootstrap {
   /// rank has already joined at the meeting point, the port of the meeting point is in use, or too
   /// many other clients have connected to it; `mismatch` if the meeting point belongs to a
   /// different world, or uses another version of the protocol; `not_found` if its host's name has
-  /// no address; `not_connected` if the connection to it is lost; `timed_out` and `cancelled` when
-  /// the limit is reached; `resource_exhausted`; at rank 0, as `tcp_listener::open`
+  /// no address, or could not be resolved; `not_connected` if the connection to it is lost;
+  /// `timed_out` and `cancelled` when the limit is reached; `resource_exhausted`; at rank 0, as
+  /// `tcp_listener::open`
   [[nodiscard]] static result<tcp_bootstrap> join(const tcp_launch& launch,
                                                   const wait_limit& limit) noexcept;
   /// Joins the world that the environment variables VERBSPP_RANK, VERBSPP_WORLD_SIZE and
