@@ -44,10 +44,9 @@ namespace verbspp {
 /// on several peers come in three forms: `post_scatter`, `post_gather` and `post_multicast` return
 /// a handle, a `group_pending`; `scope` returns when all requests that its function has posted, to
 /// any peer, have finished; and `scatter`, `gather` and `multicast` post to all listed peers, and
-/// wait until all requests have finished, with one limit. The error of a request names its peer. An
-/// operation on several peers makes two allocations for its handles and results. A scope makes one,
-/// and one more for each operation in it on more than 64 peers. Connecting a peer at its first use
-/// allocates more.
+/// wait until all requests have finished, with one limit. An operation on several peers makes two
+/// allocations for its handles and results. A scope makes one, and one more for each operation in
+/// it on more than 64 peers. Connecting a peer at its first use allocates more.
 ///
 /// In a world that connects lazily, a peer is connected by the first of these operations that
 /// includes it. Call `connect` before you use `peers[n]` directly. An operation first posts to the
