@@ -211,7 +211,8 @@ TEST_CASE_METHOD(full_queue, "an awaited lease that gets no room in time is not 
   release();
 }
 
-TEST_CASE_METHOD(memory_for_windows, "the limit of an awaited lease breaks the channel") {
+TEST_CASE_METHOD(memory_for_windows,
+                 "the limit of an awaited lease breaks the channel if its bind is in flight") {
   const buffer<> message(bed.domain, 8);
   auto whole = must(whole_buffer::allocate(bed.domain, 64));
   const std::byte* const first = whole.data();

@@ -334,7 +334,7 @@ TEST_CASE("a handle that outlives its caller reports that the device did not rev
   CHECK_FALSE(memory.is_only());
 }
 
-TEST_CASE("a call with lent memory can be answered later, and in parts") {
+TEST_CASE("a call can be answered later, and its lent memory can be accessed in parts") {
   const testbed bed;
   lending_service serving(bed);
   caller calls = serving.call({.lanes = 3});

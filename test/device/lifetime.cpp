@@ -277,7 +277,7 @@ TEST_CASE_METHOD(two_queue_pairs, "memory can be released while a peer still wri
   }
 }
 
-TEST_CASE("hundreds of queue pairs can be created and destroyed") {
+TEST_CASE("many queue pairs can be created and destroyed one after another") {
   const testbed bed;
   for (std::uint32_t i = 0; i < repetitions(300); ++i) {
     const prepared pair = must(bed.left().build());

@@ -177,7 +177,7 @@ TEST_CASE_METHOD(receiving_channel, "memory is not returned if the device may st
 }
 
 TEST_CASE_METHOD(receiving_channel,
-                 "a blocking call reports that the device may still write to its memory") {
+                 "a blocking call reports that the device did not destroy the queue pair") {
   const stuck_device stuck;
   const error failed = failure_of(left.receive({.elements = bytes.scatter()}, short_limit));
   CHECK(failed == error_kind::driver);

@@ -330,8 +330,7 @@ TEST_CASE_METHOD(two_places,
   check_empty(one);
 }
 
-TEST_CASE_METHOD(two_places,
-                 "an end that leaves a meeting notifies the other end, which continues to wait") {
+TEST_CASE_METHOD(two_places, "an end continues to wait for a peer after another end has left") {
   auto staying = start_at(bed, left, "127.0.0.1", right.port, 1);
   {
     auto leaving = start_at(bed, right, "127.0.0.1", left.port, 2);

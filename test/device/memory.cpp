@@ -385,7 +385,7 @@ TEST_CASE("moving a region to other memory or another domain succeeds or leaves 
   CHECK(before == std::vector<std::byte>(64));
 }
 
-TEST_CASE("unsupported changes of a region are refused before the device is called") {
+TEST_CASE("invalid and unsupported changes of a region are refused") {
   const testbed bed;
   const testbed elsewhere;
   std::array<std::byte, 64> bytes{};
@@ -403,7 +403,7 @@ TEST_CASE("unsupported changes of a region are refused before the device is call
         error_kind::invalid_input);
 }
 
-TEST_CASE("a region has the new keys after its registration was changed") {
+TEST_CASE("a region has the new lkey after its registration was changed") {
   const testbed bed;
   std::vector<std::byte> memory(64);
   auto region = must(register_memory<access::local_write>(bed.domain, memory));
@@ -456,7 +456,7 @@ TEST_CASE("a part of a dma-buf is registered at the requested addresses") {
   check({.file_descriptor = fd, .length = 100, .offset = 4100, .start = 4}, 4);
 }
 
-TEST_CASE("a range that is not part of a dma-buf is refused") {
+TEST_CASE("an invalid range of a dma-buf is refused with a message") {
   const testbed bed;
   const dmabuf_stand_in file(4096);  // not a dma-buf
   const auto refused = [&](const dmabuf_range& range) {

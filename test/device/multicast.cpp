@@ -42,7 +42,7 @@ class host_membership {
 
 }  // namespace
 
-TEST_CASE("a multicast group can be joined once and left once") {
+TEST_CASE("a queue pair can join a multicast group that it is not in and leave one that it is in") {
   const release_watch watch;
   const testbed bed;
   auto right = right_of(bed);

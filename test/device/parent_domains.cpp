@@ -77,7 +77,7 @@ TEST_CASE("a memory window that C code has allocated in a parent domain is adopt
   CHECK(watch.failures() == 0);
 }
 
-TEST_CASE("queue pairs of a parent domain can use a shared receive queue of the domain below") {
+TEST_CASE("queue pairs of a parent domain can be built with a shared queue of the domain below") {
   const testbed bed;
   const auto threads = threads_of(bed.context);
   if (bed.limits.max_srq <= 0) SKIP("the device has no shared receive queues");

@@ -141,7 +141,7 @@ TEST_CASE("a registered buffer has the requested alignment") {
   }
 }
 
-TEST_CASE("a registered buffer reports whether it got huge pages or normal ones") {
+TEST_CASE("a registered buffer works whether it got huge pages or normal ones") {
   const testbed bed;
   for (const std::size_t size : {std::size_t{100}, (std::size_t{1} << 21) + 1}) {
     auto buffer = must(bytes_buffer::allocate(bed.domain, size, {.huge_pages = true}));

@@ -129,7 +129,8 @@ TEST_CASE_METHOD(two_queue_pairs, "immediate data arrives unchanged in both dire
   }
 }
 
-TEST_CASE_METHOD(two_queue_pairs, "immediate data is in network byte order on the wire") {
+TEST_CASE_METHOD(two_queue_pairs,
+                 "immediate data is in network byte order in the native completion") {
   must(right.post_receive({}, {.id = 1}));
   must(left.post_send({.immediate = immediate_data(0x01020304)}, {.id = 2}));
   take_success(bed.left_queue, 2);

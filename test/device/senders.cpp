@@ -92,7 +92,7 @@ TEST_CASE_METHOD(two_channels, "an operation state that is not started posts not
   CHECK(left.outstanding() == 0);
 }
 
-TEST_CASE_METHOD(two_channels, "one sender can be started several times") {
+TEST_CASE_METHOD(two_channels, "one sender can be connected several times") {
   const auto mine = share_bytes(bed, 8, 5);
   const auto theirs = share_bytes(bed, 8);
   const auto sender =

@@ -79,7 +79,7 @@ struct receiver : plain_receiver {
   [[nodiscard]] environment<Token> get_env() const noexcept { return {token}; }
 };
 
-/// An operation, and the record of its completions. The sender is connected, but not started.
+/// An operation, and the record of its completions. The constructor does not start the operation.
 template <class Sender>
 class running {
  public:

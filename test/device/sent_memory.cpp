@@ -203,7 +203,7 @@ TEST_CASE("the smaller of both ends' limits applies to memory that is sent") {
   CHECK_FALSE(sends(usual, {.sent_size = 100}, 101));
 }
 
-TEST_CASE("memory is sent to devices without windows") {
+TEST_CASE("memory that is sent needs no memory window") {
   sending_calls all;
   const failing_operation refused(all.bed.context.native_handle()->ops.alloc_mw, EOPNOTSUPP,
                                   convention::null);
@@ -388,7 +388,7 @@ TEST_CASE("a refusal contains its whole text, and what the handler has written i
   CHECK(all_are(std::span(own).subspan(50), 1));
 }
 
-TEST_CASE("a call that could not be sent has no access to its memory") {
+TEST_CASE("a call that could not be sent leaves its memory unchanged") {
   sending_calls all;
   const auto memory = must(filled<window_memory>(all.bed, 100, std::byte{1}).share());
   {

@@ -291,7 +291,7 @@ TEST_CASE("a stop request wakes a thread that waits for clients of an acceptor")
         }).is_as_promised());
 }
 
-TEST_CASE("a stop request and a completion at the same time end a wait once") {
+TEST_CASE("a stop request at the same time as a completion does not lose the completion") {
   const testbed bed;
   const auto queue = must(waitable_completion_queue::create(bed.context, 64));
   buffer<> memory(bed.domain, 8);

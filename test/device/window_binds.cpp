@@ -115,7 +115,7 @@ TEST_CASE("a window bound by an accepted request of a failed batch has its new k
   bind(pair.right, *refused, part);
 }
 
-TEST_CASE("a bind can be unsignaled and wait for earlier reads") {
+TEST_CASE("a bind can be unsignaled and fenced") {
   for_each_type([]<memory_window_type Type>() {
     const testbed bed;
     connected_pair pair = connect(bed);

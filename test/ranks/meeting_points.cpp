@@ -365,7 +365,7 @@ TEST_CASE("a fence that was not sent before its limit is sent with the next one"
   CHECK(receive(*visitor, 23) == fences);
 }
 
-TEST_CASE("a fence that all ranks reach just after its limit has succeeded") {
+TEST_CASE("a fence that all ranks reach just after its limit blames no rank") {
   // This meeting point releases the rank after it was asked which ranks are missing.
   const auto listener = must(tcp_listener::open("0"));
   const std::string place = "localhost:" + std::to_string(listener.port());

@@ -58,7 +58,7 @@ class World:
         self.held.close()
 
     def ends(self, but=None):
-        """Waits for all ranks; returns the number, status and output of each."""
+        """Waits for all ranks except `but`; yields the number, status and output of each."""
         for number, rank in enumerate(self.ranks):
             if number == but:
                 continue

@@ -3,7 +3,7 @@
 
     scale.py PROGRAM ROOT [--write]
 
-PROGRAM is docs/scale. Its output is between two comments that name it.
+PROGRAM is docs/scale. Each table is between a comment that names it and the comment "end".
 """
 
 import pathlib
