@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Code shared by the scripts in this folder, which source it. It changes to the top folder.
+# Code shared by scripts in this folder, which source it. It changes to the top folder.
 
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -112,8 +112,8 @@ install_packages() {
   return 1
 }
 
-# need_packages NAME...: installs those that are missing, or exits. If none is missing, it calls only
-# dpkg. It removes no installed package, and upgrades none unless VERBSPP_MAY_UPGRADE is set. It does nothing if
+# need_packages NAME...: installs those that are missing, or exits. If none is missing, it does not
+# call apt. It removes no installed package, and upgrades none unless VERBSPP_MAY_UPGRADE is set. It does nothing if
 # VERBSPP_NO_INSTALL is set.
 need_packages() {
   [[ -z ${VERBSPP_NO_INSTALL-} ]] || return 0
@@ -129,7 +129,7 @@ need_packages() {
 }
 
 # want_packages NAME...: installs as many of the missing ones as possible. Returns 1 if some are still
-# missing, and prints which and why.
+# missing, and prints which and why. It does nothing without apt, or if VERBSPP_NO_INSTALL is set.
 want_packages() {
   [[ -z ${VERBSPP_NO_INSTALL-} ]] && command -v apt-get >/dev/null || return 0
   local missing package possible=()

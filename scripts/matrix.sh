@@ -14,7 +14,7 @@ asan-ubsan     the newest clang, Boost and names of libibverbs, AddressSanitizer
 tsan           the newest clang, ThreadSanitizer
 "
 
-# The tested versions; the oldest and the newest available ones of these are used.
+# The tested versions. The oldest available one of g++, the newest of Boost, and both of clang are used.
 tested_gcc=(11 12)
 tested_clang=(14 15 16 17 18 19 20 21 22)
 tested_boost=(1.74 1.81)

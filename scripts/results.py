@@ -53,7 +53,7 @@ def complaints(said):
 
 
 def about(result, found, outputs):
-    """One line about a failure: the test case, the first complaint, or the last line of output."""
+    """One line about a failure: the test case, the first complaint, the last line of output, or the result."""
     for case, lines in found:
         return case or lines[0].strip()
     for said in reversed(outputs):
@@ -100,7 +100,7 @@ def cases_of(test, outcome):
 
 
 def skips_of(test, outcome):
-    """Yields each skipped test case with the reason."""
+    """Returns the skipped test cases, each with the reason."""
     outputs = [line for said in (test.get("stdout"), test.get("stderr")) for line in (said or "").splitlines()]
     found = [match.groups() for match in map(SKIPPED_CASE.match, outputs) if match]
     if not found and outcome == "skipped":

@@ -5,11 +5,11 @@
     times.py FOLDER [--check]
 
 The times are wall times in seconds, of jobs that ran in parallel; those of tests are followed by their processor
-time. With --check, objects that took too long in parallel with others are compiled once more, alone, and such tests
-run once more, alone, and a second time if they are too slow again. The exit status is 1 if one of these still takes
-too much processor time. The limits are 20 s for an object and 15 s for a test on a machine that takes 7 s to compile
-Catch2, and in proportion on other machines; but that of tests is never below 40 s, because a wait that spins takes
-the same time on each machine.
+time, if it was measured. With --check, objects that took too long are compiled once more, alone, and tests that took
+too much processor time run once more, alone; each a second time if it is too slow again. The exit status is 1 if one
+of these still takes too much processor time, or if no time could be compared. The limits are 20 s for an object and
+15 s for a test on a machine that takes 7 s to compile Catch2, and in proportion on other machines; but that of tests
+is never below 40 s, because a wait that spins takes the same time on each machine.
 """
 
 import json
