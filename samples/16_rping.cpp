@@ -103,8 +103,7 @@ class messages {
   pending<> next_;
 };
 
-/// Writes the text that rping sends: "rdma-ping-" and a number, followed by a pattern that differs
-/// from text to text.
+/// Writes the text that rping sends: "rdma-ping-" and a number, followed by a pattern.
 void fill(std::span<std::byte> text, unsigned number) {
   constexpr char first = 'A';
   constexpr unsigned letters = 'z' - 'A' + 1;

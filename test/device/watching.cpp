@@ -21,8 +21,8 @@ namespace {
 
 using slots = std::array<work_completion, 8>;
 
-/// The time within which a wait must return. The library promises 100 ms, but other load on the
-/// machine may delay the test.
+/// The time within which a wait must return. It is long because other load on the machine may delay
+/// the test.
 constexpr std::chrono::milliseconds soon{10000};
 
 /// A queue pair that writes to itself, and whose requests complete in a queue that no other queue
