@@ -388,7 +388,7 @@ TEST_CASE("a renewed channel connects again") {
   }
 }
 
-TEST_CASE("a renewed channel connects with one call on each side") {
+TEST_CASE("a new channel connects in place with one call on each side") {
   cm_bed bed;
   channel left(bed.prepare());
   channel right(bed.prepare());

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Runs the typed state machine on a device: the transitions in the diagram of
-/// docs/queue_pair_states.md, recovery, draining, failed transitions, and calls on moved-from queue
-/// pairs.
+/// Runs the typed state machine on a device. docs/queue_pair_states.md has its diagram.
 
 #include "failing_verb.hpp"
 #include "transports.hpp"

@@ -124,7 +124,7 @@ TEST_CASE("a list of hosts that was moved from has no ranks, and is refused", "[
 
 TEST_CASE("a list of hosts is read from JSON with comments", "[not-in-vm]") {
   const host_list hosts = must(host_list::parse(R"(
-      // Two machines.
+      // The machines.
       {
         "world": "heat", /* among others */
         "hosts": ["node1", {"ranks": 4, "name": "node2"}, {"name": "node3"}],

@@ -254,7 +254,7 @@ TEST_CASE("a late rank reports which rank made another rank abort this step and 
     CHECK(kind_of(last) == error_kind::timed_out);
   }
 }
-TEST_CASE("a late rank detects at once that another rank has continued with a later step") {
+TEST_CASE("a late rank detects before its limit that another rank has continued") {
   for (const bool has_report : {true, false}) {
     local_worlds all(3);
     const numbers list{1, 2, 0};
