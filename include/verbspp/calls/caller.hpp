@@ -263,7 +263,8 @@ class caller {
   /// execute the call; the error with which the service has refused the call (`is_refusal`);
   /// `invalid_input` if the request is larger than `message_size` at either end; `mismatch` if the
   /// answer has the wrong size; `would_block` if other requests of the program fill the send queue;
-  /// `not_connected` before `start`; those of a `codec`; the cause if the connection is broken
+  /// `not_connected` before `start`; those of a `codec`; as `channel::wait`; the cause if the
+  /// connection is broken
   template <Method Called>
     requires(!LendsMemory<Called>)
   [[nodiscard]] result<detail::answer_to<Called>> call(
@@ -284,7 +285,7 @@ class caller {
   /// (`caller_options::sent_size`). A call that lends larger memory needs a lane, which is a queue
   /// pair of its own. If that call ends before its answer arrives, its lane is no longer used, and
   /// a later such call connects another one. The connection and other calls are not affected.
-  /// \errors as `call` and `channel::lease`; those of connecting a lane; `driver` if the device did
+  /// \errors as above; as `channel::lease`; those of connecting a lane; `driver` if the device did
   /// not revoke the access: the memory must then not be freed
   template <Method Called, class Memory>
     requires LendsMemory<Called> && Lendable<Memory, detail::description_of<Called>.lends>

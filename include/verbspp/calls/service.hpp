@@ -89,7 +89,8 @@ class [[nodiscard]] received_call {
   /// has ended the call, which ends the access to its memory. The connection of the client is not
   /// affected.
   /// \errors `invalid_input` if the bytes are not within the lent memory, or the call was answered
-  /// already; `busy` if awaited accesses of the call are open; those of `channel::read`
+  /// already; `busy` if awaited accesses of the call are open, or another thread accesses the
+  /// memory; those of `channel::read`
   template <class Memory>
     requires BorrowedMemory<Memory> && FillableMemory<Memory> &&
              OutlivesCall<Memory>
@@ -138,8 +139,8 @@ class [[nodiscard]] received_call {
   ///
   /// The request keeps shared memory, or a part of it, alive; memory with a single owner is moved
   /// into the call, and returned with the result. Several accesses of a call can be in flight. If
-  /// its queue is full, later ones wait for room. A call cannot be read or written by awaited and
-  /// by blocking accesses at the same time (`busy`).
+  /// the queue of the lane is full, later ones wait for room. A call cannot be read or written by
+  /// awaited and by blocking accesses at the same time (`busy`).
   ///
   /// Threads that call `service::serve` or `service::poll` resume the coroutine, so an access does
   /// not end, not even at its limit, while no thread does. If the client leaves, or the service is

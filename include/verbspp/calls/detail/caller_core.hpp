@@ -64,7 +64,8 @@ class caller_core : public counted {
   // message, and returns the slot of the call, which `finish`, `wait` or `give_up` releases. If a
   // call is not sent, the next call uses the same space.
 
-  /// \errors `would_block` if no call can be sent at the moment
+  /// \errors `would_block` if no call can be sent at the moment; `not_connected` before `start`;
+  /// the cause if the connection is broken
   [[nodiscard]] result<std::span<std::byte>> begin(const method_description& of) noexcept;
   [[nodiscard]] static error has_no_credit(const char* method) noexcept;
   /// Returns the space if a call can be sent at the moment; otherwise an empty space. Does not
@@ -88,7 +89,8 @@ class caller_core : public counted {
   }
   /// Ends the lease of a request that `begin_lending` has begun, and that will not be sent.
   [[nodiscard]] result<void> abandon_loan() noexcept;
-  /// \errors `invalid_input` if the codec has returned a size above the space
+  /// \errors `invalid_input` if the codec has returned a size above the space, or has made a call;
+  /// those of `channel::post_send`
   [[nodiscard]] result<slot_index> send(const method_description& of, std::size_t size) noexcept;
   [[nodiscard]] result<slot_index> send_lending(const method_description& of, const loan& lent,
                                                 std::size_t size) noexcept;
@@ -214,7 +216,7 @@ class caller_core : public counted {
   [[nodiscard]] bool may_find_lane() const noexcept;
   [[nodiscard]] calling_lane* idle_lane() noexcept;
   /// Returns an idle lane. If there is none, asks the service for one, unless all are in use.
-  /// \errors `would_block` if there is no idle lane yet
+  /// \errors `would_block` if there is no idle lane yet; those of connecting a lane
   [[nodiscard]] result<calling_lane*> find_lane() noexcept;
   [[nodiscard]] result<void> request_lane(calling_lane& lane) noexcept;
   [[nodiscard]] result<calling_lane*> connect_lane(calling_lane& lane) noexcept;

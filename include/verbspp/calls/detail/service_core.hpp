@@ -175,8 +175,9 @@ class open_call {
   }
 
   /// Encodes an answer, and sends it. `encode` gets the space for the answer, and returns its size.
-  /// \errors those of `encode`: the call is then still open, but `encode` may have overwritten its
-  /// request; `invalid_input` if the call was answered already
+  /// \errors those of `encode`, and `invalid_input` if it returns a size above the space: the call
+  /// is then still open, but `encode` may have overwritten its request; `invalid_input` if the call
+  /// was answered already
   template <class Encode>
   [[nodiscard]] VERBSPP_DATA_PATH result<void> answer_with(const char* operation,
                                                            Encode encode) noexcept {
