@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The calls to channels, inboxes, leases and asynchronous scopes that a coroutine of any type can
-/// await, and an event loop for coroutines. `<verbspp/channel.hpp>` does not define the objects
-/// that these calls return, so programs without coroutines do not need `<coroutine>`.
+/// The calls to channels, handles of requests, inboxes, leases and asynchronous scopes that a
+/// coroutine of any type can await, and an event loop for coroutines. `<verbspp/channel.hpp>` does
+/// not define the objects that these calls return, so programs without coroutines do not need
+/// `<coroutine>`.
 #pragma once
 
 #include <verbspp/async/async_scope.hpp>

@@ -412,7 +412,7 @@ inline namespace VERBSPP_DETAIL_ASIO {
 /// If the execution context is destroyed first, they do not complete: their handlers are destroyed.
 /// Thread rule: as for the channel. Start and cancel operations, and call all functions, on the
 /// executor of the channel, which has to be a strand if several threads run the context.
-/// \errors as `async_operations`; `cancelled`
+/// \errors as `async_operations` and `asio_source::async_wait`
 class asio_channel {
  public:
   using executor_type = detail::net::any_io_executor;
@@ -520,7 +520,7 @@ class asio_channel {
   /// Waits for the next message of the inbox of this channel, and completes with a
   /// `result<message>`. No limit ends the wait. Cancellation of any type ends it, and loses no
   /// message.
-  /// \errors as `inbox::next`; `cancelled`
+  /// \errors as `inbox::next` and `asio_source::async_wait`
   template <class Token>
   auto async_wait(inbox& messages, Token&& token) {
     return start([&messages](channel& /*link*/,

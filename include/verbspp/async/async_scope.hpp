@@ -122,7 +122,8 @@ class [[nodiscard]] async_scope : public detail::scope_base,
   /// Waits until all requests that were posted through the scope have finished, and reports the
   /// failures of those whose results were not taken. If the limit is reached, the channel breaks.
   /// More requests may be posted afterwards.
-  /// \errors as `channel::scope`
+  /// \errors the root of the channel's failure if requests have failed; `timed_out`, `cancelled` if
+  /// the limit is reached; `not_connected` if the channel is empty
   [[nodiscard]] detail::awaited_scope async_finish(
       const wait_limit& limit = detail::default_limit) noexcept {
     return {*this, core_, state_, limit};

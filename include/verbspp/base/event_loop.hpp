@@ -193,8 +193,8 @@ class event_loop {
   /// manager, or a barrier of a world. Returns the result of the session's `finish`. The session is
   /// moved into the awaitable. Destroying the coroutine destroys the session, which notifies the
   /// peer of an exchange or a connection, or the other ranks of a barrier.
-  /// \errors those of the session's `advance`, and of `request_notification`. The wait has the
-  /// limit that the session was created with
+  /// \errors those of the session's `advance` and `finish`, and of `request_notification`. The wait
+  /// has the limit that the session was created with
   template <EventSource Session>
     requires(!std::is_reference_v<Session>)
   [[nodiscard]] auto async_run(Session&& session) noexcept {
