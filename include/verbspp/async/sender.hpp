@@ -231,9 +231,9 @@ class call_sender {
 /// `channel::poll`, or in `start` if the result is already available there. It calls one of these
 /// functions of the receiver:
 ///  - `set_value(value)`: the value of the call's result. A request that owns its memory returns it
-///    with `set_value(completed_work, memory)`.
+///    with `set_value(completed_work, memory)`, a revoked lease with `set_value(memory)`.
 ///  - `set_error(error)`: the error of the call's result. A request that owns its memory returns it
-///    with `set_error(finished<Memory>)`.
+///    with `set_error(finished<Memory>)`, a revoked lease with `set_error(revoked<Memory>)`.
 ///  - `set_stopped()`: a stop was requested by the token of the receiver's environment. If that was
 ///    before `start`, the function is not called, and nothing is posted.
 ///

@@ -21,12 +21,12 @@ namespace verbspp {
 enum class error_kind : std::uint8_t {
   invalid_input,       ///< EINVAL, ERANGE, and input that the library itself rejects
   resource_exhausted,  ///< ENOMEM, EMFILE, ENFILE, EAGAIN, ENOBUFS, ENOSPC
-  permission,          ///< EPERM, EACCES, and rights that a handle does not have
+  permission,          ///< EPERM, EACCES, missing access rights, and wrong secrets
   not_found,           ///< ENOENT, ENODEV, ENXIO
   not_supported,       ///< ENOSYS, EOPNOTSUPP, EPROTONOSUPPORT
   timed_out,           ///< ETIMEDOUT, and operations that did not finish by their limit
-  cancelled,           ///< ECANCELED, and operations that were asked to stop before they finished
-  busy,                ///< EBUSY
+  cancelled,           ///< ECANCELED, and operations that ended early, as after a stop request
+  busy,                ///< EBUSY, and objects that are in use
   would_block,         ///< a queue is full, a message pool is empty, or a call can't be sent yet
   mismatch,            ///< the ends of a connection, or objects used together, are incompatible
   not_connected,       ///< ENOTCONN, and channels or peers that are not, or no longer, connected
