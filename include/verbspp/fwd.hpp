@@ -185,7 +185,7 @@ template <transport Transport, queue_pair_parameter_set Given>
 class queue_pair_builder;
 struct unusable_addresses;
 
-// channel
+// channel and async
 struct arrival;
 struct async_compare_and_swap_operation;
 struct async_fetch_and_add_operation;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Groups. A group combines several channels in one object, which has one completion queue and
-/// offers operations for several peers.
+/// Groups. A group combines several channels that share one completion queue, and offers operations
+/// for several peers.
 #pragma once
 
 #include <verbspp/channel.hpp>

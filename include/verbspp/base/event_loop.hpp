@@ -148,7 +148,7 @@ class [[nodiscard]] awaited_source : waiting_source {
 ///
 /// A coroutine may be destroyed while it waits; this ends the wait. A source must exist and must
 /// not be moved while a coroutine waits for it. Destroying the loop ends all waits; coroutines that
-/// wait are not resumed. The loop passes the descriptors of all waiting coroutines to poll(), so a
+/// wait are not resumed. The loop passes the descriptors of all waiting coroutines to ppoll(), so a
 /// round takes longer the more coroutines wait. For many channels, use a hub.
 ///
 /// The loop can be neither copied nor moved. Thread rule: only one thread at a time may use the
