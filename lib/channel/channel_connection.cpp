@@ -173,14 +173,18 @@ void channel_connection::drop_queue_pair() noexcept {
   extended_ = nullptr;
 }
 
-void channel_connection::fail(const error& root, bool is_certain) noexcept {
+void channel_connection::fail(const error& root, bool is_certain,
+                              std::optional<wait_end> by) noexcept {
   if (!failure_) {
     failure_.emplace(root, peer_number_ != 0 ? peer_address_ : gid{});
     state_ = channel_state::broken;
   } else if (is_certain && !root_is_certain_) {
     failure_->replace_root(root);
+  } else {
+    return;
   }
-  root_is_certain_ = root_is_certain_ || is_certain;
+  root_is_certain_ = is_certain;
+  if (by) failure_->note_end(*by);
 }
 
 work_error channel_connection::failed(std::uint32_t status, std::uint32_t vendor_code,
@@ -194,10 +198,7 @@ work_error channel_connection::explained(const work_error& unnamed) noexcept {
   const work_error failure = unnamed.with_peer(queue_pair_number_of(peer_number_));
   if (failure.status() != work_status::flushed || !failure_) return failure;
   if (!root_is_certain_ && queue_pair_)
-    if (const auto told = failure_told_to(listener_)) {
-      fail(*told, true);
-      failure_->note_end(wait_end::async_event);
-    }
+    if (const auto told = failure_told_to(listener_)) fail(*told, true, wait_end::async_event);
   const error& root = failure_->root();
   const auto failed = work_error::from(root);
   if (failed && failed->status() == work_status::flushed) return failure.with_cause(broken_off);
@@ -216,9 +217,10 @@ bool channel_connection::lose_queue(int returned) noexcept {
   if (std::exchange(queue_is_lost_, true)) return false;
   const auto told =
       queue_pair_ ? failure_told_to(listener_, time_of_events) : std::optional<error>();
-  const bool is_consequence = root_is_certain_;
-  fail(told.value_or(poll_failure(returned)), true);
-  if (told && !is_consequence) failure_->note_end(wait_end::async_event);
+  if (told)
+    fail(*told, true, wait_end::async_event);
+  else
+    fail(poll_failure(returned), true);
   return true;
 }
 

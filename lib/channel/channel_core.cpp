@@ -201,10 +201,10 @@ result<void> channel_core::connect(const managed_attributes& by) noexcept {
   return settle(connection_.connect(by));
 }
 
-void channel_core::fail(const error& root, bool is_certain) noexcept {
+void channel_core::fail(const error& root, bool is_certain, std::optional<wait_end> by) noexcept {
   sends_.close();
   receives_.close();
-  connection_.fail(root, is_certain);
+  connection_.fail(root, is_certain, by);
 }
 
 void channel_core::collect_until(const wait_limit& limit) noexcept {
@@ -225,8 +225,8 @@ void channel_core::collect_broken() noexcept {
   if (connection_.failure()) collect_tail();
 }
 
-void channel_core::break_off(const error& root) noexcept {
-  fail(root, true);
+void channel_core::break_off(const error& root, std::optional<wait_end> by) noexcept {
+  fail(root, true, by);
   connection_.stop();
   collect_tail();
 }

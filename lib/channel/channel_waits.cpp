@@ -22,8 +22,7 @@ error channel_core::reason_of(wait_end end, const wait_limit& until, bool is_def
 
 /// Breaks the connection because of the event that ended a wait. \returns the cause
 error channel_core::give_up(wait_end end, const error& why) noexcept {
-  break_off(why);
-  connection_.failure()->note_end(end);
+  break_off(why, end);
   return why;
 }
 

@@ -5,6 +5,17 @@ namespace verbspp {
 
 namespace detail {
 
+namespace {
+
+error renewed() noexcept {
+  return {
+      error_kind::not_connected, "scope of a channel",
+      "requests failed, and the function of the scope has then renewed the channel: its failure "
+      "before that has the cause"};
+}
+
+}  // namespace
+
 scope_error scope_base::describe(const std::optional<error>& ended,
                                  std::uint32_t left) const noexcept {
   scope_error all;
@@ -13,8 +24,9 @@ scope_error scope_base::describe(const std::optional<error>& ended,
     all.add_work(channel_core::refusal_of_empty("scope of a channel"), 0, 0);
   else if (ended)
     all.add_work(*ended, state_.failed, state_.flushed);
-  else if (state_.failed + state_.flushed != 0 && core_.connection().failure())
-    all.add_work(core_.connection().failure()->root(), state_.failed, state_.flushed);
+  else if (state_.failed + state_.flushed != 0)
+    all.add_work(core_.connection().failure() ? core_.connection().failure()->root() : renewed(),
+                 state_.failed, state_.flushed);
   all.add_left(left);
   return all;
 }

@@ -435,6 +435,20 @@ TEST_CASE_METHOD(two_channels, "a broken channel can be renewed and connects to 
   }
 }
 
+TEST_CASE_METHOD(two_channels,
+                 "a scope reports failures after which its function has renewed the channel") {
+  buffer<> mine(bed.domain, 64);
+  const scope_error failed = failure_of(left.scope([&](channel_scope& s) -> result<void> {
+    for (int i = 0; i < 2; ++i) VERBSPP_TRYV(s.post_receive({.elements = mine.scatter()}));
+    VERBSPP_TRYV(left.renew());
+    return success();
+  }));
+  REQUIRE(failed.work());
+  CHECK(*failed.work() == error_kind::not_connected);
+  CHECK(failed.flushed() == 2);
+  CHECK_THAT(failed.message(), Catch::Contains("renewed the channel"));
+}
+
 TEST_CASE("a prepared channel can be moved into a channel and do its first handshake there") {
   const testbed bed;
   auto prepared = must(bed.domain.build_channel().build());

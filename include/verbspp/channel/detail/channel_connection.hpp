@@ -128,7 +128,8 @@ class channel_connection {
   [[nodiscard]] work_error failed(std::uint32_t status, std::uint32_t vendor_code,
                                   std::uint64_t wr_id, work_operation operation) const noexcept;
   /// Records a failure. A certain failure replaces an uncertain root.
-  void fail(const error& root, bool is_certain) noexcept;
+  /// \param by the event that has ended a wait, and so caused this failure, if any
+  void fail(const error& root, bool is_certain, std::optional<wait_end> by = {}) noexcept;
   /// Returns a failure that a request has reported, with the peer's queue pair. If the request was
   /// flushed, adds the cause of the flush.
   [[nodiscard]] work_error explained(const work_error& unnamed) noexcept;

@@ -471,7 +471,7 @@ class channel_core {
   [[nodiscard]] result<void> close(const wait_limit& limit) noexcept;
   /// Breaks the connection: moves the queue pair to ERR and collects all outstanding requests. If
   /// the device does not complete them in time, destroys the queue pair.
-  void break_off(const error& root) noexcept;
+  void break_off(const error& root, std::optional<wait_end> by = {}) noexcept;
   /// Collects all outstanding requests of a broken connection, as `break_off` does; a no-op if it
   /// is not broken.
   void collect_broken() noexcept;
@@ -619,7 +619,7 @@ class channel_core {
   [[nodiscard]] result<void> prepare() noexcept;
   [[nodiscard]] result<void> allocate() noexcept;
   [[nodiscard]] result<void> settle(const result<void>& connected) noexcept;
-  void fail(const error& root, bool is_certain) noexcept;
+  void fail(const error& root, bool is_certain, std::optional<wait_end> by = {}) noexcept;
   void collect_until(const wait_limit& limit) noexcept;
   void collect_tail() noexcept;
   void destroy_queue_pair() noexcept;
