@@ -59,10 +59,11 @@ int check_rule(const ibv_qp* pair, const ibv_flow_attr& attributes, flow_rule& r
   if ((attributes.flags & ~known) != 0 || attributes.num_of_specs > most_specifications)
     return EINVAL;
   if ((attributes.flags & IBV_FLOW_ATTR_FLAGS_DONT_TRAP) != 0 && !normal) return EINVAL;
+  if (!device.has_port(attributes.port)) return EINVAL;
   if (pair->qp_type == IBV_QPT_UD) return EOPNOTSUPP;
   if (pair->qp_type != IBV_QPT_RAW_PACKET) return EINVAL;
   if (type > IBV_FLOW_ATTR_SNIFFER) return EINVAL;
-  if (!device.has_port(attributes.port) || !device.is_ethernet(attributes.port)) return EINVAL;
+  if (!device.is_ethernet(attributes.port)) return EINVAL;
   if ((attributes.flags & IBV_FLOW_ATTR_FLAGS_EGRESS) != 0) return EOPNOTSUPP;
   if (!normal && attributes.num_of_specs != 0) return EINVAL;
   rule.port = station_of(device.number, attributes.port);

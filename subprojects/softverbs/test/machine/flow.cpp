@@ -391,6 +391,9 @@ TEST_CASE("flow: invalid rules are refused") {
     errno = 0;
     CHECK(ibv_create_flow(other.pair, &plain.attributes()) == nullptr);
     CHECK(errno == (type == IBV_QPT_UD ? EOPNOTSUPP : EINVAL));
+    rule elsewhere;
+    elsewhere.attributes().port = 2;
+    CHECK(refusal([&] { return ibv_create_flow(other.pair, &elsewhere.attributes()); }) == EINVAL);
   }
 }
 
