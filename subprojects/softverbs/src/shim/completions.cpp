@@ -169,7 +169,9 @@ int start_poll(ibv_cq_ex* from, ibv_poll_cq_attr* attributes) {
   if (is_idle()) return queue.theirs->start_poll(from, attributes);
   SHIM_FAULT(ibv_start_poll, from->context);
   if (!queue.reading.begin()) return EBUSY;
-  const int error = take_in(queue, attributes);
+  // Without attributes, `take_in` would read the completions in the form that lacks most fields.
+  ibv_poll_cq_attr nothing{};
+  const int error = take_in(queue, attributes == nullptr ? &nothing : attributes);
   if (show_next(queue)) {
     queue.shows = true;
     return 0;

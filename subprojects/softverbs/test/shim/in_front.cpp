@@ -150,6 +150,23 @@ TEST_CASE("in front of a device: receives are distinguished from sends", "[.][in
   CHECK(softverbs_faults_struck() == 1);
 }
 
+TEST_CASE("in front of a device: a session without attributes reads all fields", "[.][in front]") {
+  ibv_cq_init_attr_ex asked{};
+  asked.wc_flags = std::uint64_t{IBV_WC_STANDARD_FLAGS} | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP;
+  extended_endpoint end(asked);
+  end.connect(end.here());
+  const faults set("completion=1us");
+  REQUIRE(end.write(1, {end.piece(0, 8)}, end.here()) == 0);
+  const auto limit = std::chrono::steady_clock::now() + patience;
+  int error = ENOENT;
+  while (error == ENOENT && std::chrono::steady_clock::now() < limit)
+    error = ibv_start_poll(end.extended, nullptr);
+  REQUIRE(error == 0);
+  CHECK(end.extended->wr_id == 1);
+  CHECK(ibv_wc_read_completion_ts(end.extended) != 0);
+  ibv_end_poll(end.extended);
+}
+
 TEST_CASE("in front of a device: extended completions can fail and be delayed as well",
           "[.][in front]") {
   ibv_cq_init_attr_ex asked{};
