@@ -201,6 +201,7 @@ int identifier::accept(const rdma_conn_param* parameters) {
     peer_is_gone();
     return EINVAL;
   }
+  is_unaccepted_ = false;
   if (is_datagram()) {
     close_socket();
     stage_ = stage::ended;

@@ -90,11 +90,10 @@ void identifier::look_at_device() {
   // The socket stays open, so the peer is notified only when this identifier is destroyed. This is
   // right because a broken device neither sends nor receives.
   if (socket_ >= 0) events().unwatch(socket_);
-  // No event is posted for a request that waits for the program's answer: its `context` is usually
-  // still that of the listener, so the program would take the event for one of the listener.
-  const bool is_new = stage_ == stage::asked;
   stage_ = stage::ended;
-  if (!is_new) post(RDMA_CM_EVENT_DEVICE_REMOVAL);
+  // No event is posted for a request that was not accepted: its `context` is usually still that of
+  // the listener, so the program would take the event for one of the listener.
+  if (!is_unaccepted_) post(RDMA_CM_EVENT_DEVICE_REMOVAL);
 }
 
 void identifier::abandon() noexcept {

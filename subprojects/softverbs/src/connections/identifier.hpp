@@ -113,8 +113,8 @@ class identifier final : public channel_member, public public_identifier {
   int acknowledged = 0;
   std::condition_variable all_acknowledged;
 
-  /// If the device has broken, ends all activity of the identifier. Also posts an event, except in
-  /// the stage `asked`. Further calls then do nothing.
+  /// If the device has broken, ends all activity of the identifier. Also posts an event, unless the
+  /// identifier represents a request that was not accepted. Further calls then do nothing.
   void look_at_device();
   bool is_removed() const noexcept { return is_removed_; }
 
@@ -180,6 +180,8 @@ class identifier final : public channel_member, public public_identifier {
                                                const message& said);
 
   stage stage_ = stage::idle;
+  /// True for the identifier of a connection request until the program accepts the request.
+  bool is_unaccepted_ = false;
   identifier_options options_;
   ip_address local_;
   ip_address remote_;

@@ -111,6 +111,7 @@ void identifier::take_request(int socket, const message& said) {
   made->socket_ = socket;
   made->request_ = said;
   made->stage_ = stage::asked;
+  made->is_unaccepted_ = true;
   made->options_ = options_;
   made->there_ = there;
   made->local_ = target;

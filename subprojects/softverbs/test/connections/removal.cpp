@@ -167,6 +167,36 @@ TEST_CASE("a request that was not accepted doesn't get DEVICE_REMOVAL, and can't
   CHECK(errno == EINVAL);
 }
 
+TEST_CASE("a request that ended before it was accepted doesn't get DEVICE_REMOVAL") {
+  event_source server_events;
+  const cm_listener listener(server_events, "0.0.0.0");
+  event_source client_events;
+  one_id client(client_events);
+  resolve(client_events, client, listener.address(own_address));
+  REQUIRE(client.connect() == 0);
+  one_id server(server_events.next(RDMA_CM_EVENT_CONNECT_REQUEST)->id);
+  SECTION("the program has rejected it") { REQUIRE(rdma_reject(server.id, nullptr, 0) == 0); }
+  SECTION("its client was destroyed") {
+    client.destroy();
+    CHECK(is_silent(server_events));
+  }
+  const broken_device broken;
+  CHECK(is_silent(server_events));
+}
+
+TEST_CASE("an accepted request for a datagram service gets DEVICE_REMOVAL") {
+  event_source server_events;
+  const cm_listener listener(server_events, "0.0.0.0", RDMA_PS_UDP);
+  event_source client_events;
+  one_id client(client_events, RDMA_PS_UDP);
+  resolve(client_events, client, listener.address(own_address));
+  REQUIRE(client.connect() == 0);
+  one_id server(server_events.next(RDMA_CM_EVENT_CONNECT_REQUEST)->id);
+  REQUIRE(server.accept() == 0);
+  const broken_device broken;
+  CHECK(server_events.next(RDMA_CM_EVENT_DEVICE_REMOVAL)->id == server.id);
+}
+
 TEST_CASE("an identifier that is being destroyed doesn't get DEVICE_REMOVAL") {
   event_source server_events;
   const cm_listener listener(server_events);
