@@ -105,15 +105,17 @@ SOFTVERBS_EXPORT int rdma_migrate_id(rdma_cm_id* id, rdma_event_channel* channel
     rdma_event_channel* const own = channel == nullptr ? make_channel() : nullptr;
     if (channel == nullptr && own == nullptr) return errno;
     std::unique_ptr<event_channel> before;
+    int reported = 0;
     {
       const connections_lock held;
+      reported = ours.reported;
       ours.move_to(event_channel::of(own != nullptr ? own : channel));
       before = std::move(ours.own_channel);
       if (own != nullptr) ours.own_channel.reset(&event_channel::of(own));
     }
     if (before && id->event != nullptr) rdma_ack_cm_event(std::exchange(id->event, nullptr));
     // This waits until the program has acknowledged all events from the previous channel.
-    wait_for_acknowledgements(ours, [&] { return ours.acknowledged >= ours.reported; });
+    wait_for_acknowledgements(ours, [&] { return ours.acknowledged >= reported; });
     const connections_lock held;
     before.reset();
     return 0;

@@ -436,6 +436,27 @@ TEST_CASE("cm: the connection of an identifier moves with it to another channel"
   pair.server.destroy();
 }
 
+TEST_CASE("cm: moving an identifier doesn't wait for the events of its new channel") {
+  event_source before;
+  event_source after;
+  one_id id(before);
+  sockaddr_in6 target = ip("198.18.83.1", 1);
+  REQUIRE(rdma_resolve_addr(id.id, nullptr, of_c(target), 2000) == 0);
+  REQUIRE(rdma_resolve_route(id.id, 2000) == 0);
+  rdma_cm_event* first = nullptr;
+  REQUIRE(rdma_get_cm_event(before.channel, &first) == 0);
+  std::atomic<bool> moved = false;
+  std::thread mover([&] { moved = rdma_migrate_id(id.id, after.channel) == 0; });
+  rdma_cm_event* second = nullptr;
+  CHECK(rdma_get_cm_event(after.channel, &second) == 0);
+  CHECK(second->event == RDMA_CM_EVENT_ROUTE_RESOLVED);
+  CHECK_FALSE(moved);
+  CHECK(rdma_ack_cm_event(first) == 0);
+  CHECK(eventually([&] { return moved.load(); }));
+  CHECK(rdma_ack_cm_event(second) == 0);
+  mover.join();
+}
+
 TEST_CASE("cm: vendor options are transmitted to the peer") {
   asking both;
   ibv_ece options{0x1234, 7, 0};
