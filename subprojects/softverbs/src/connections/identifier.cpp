@@ -327,9 +327,14 @@ void identifier::move_to(event_channel& other) {
   events().wake_at(*this, 0);
   if (socket_ >= 0) events().unwatch(socket_);
   if (stage_ == stage::listening) watch_reserved(false);
-  callers_.clear();
+  for (const auto& each : callers_) each->move_to(other);
   events().extract([this](const connection_event& each) { return each.owner == this; },
-                   [&](std::unique_ptr<connection_event> each) { other.post(std::move(each)); });
+                   [&](std::unique_ptr<connection_event> each) {
+                     identifier& about = of(each->id);
+                     other.post(std::move(each));
+                     // The identifier of a request that the program has not received yet.
+                     if (&about != this) about.move_to(other);
+                   });
   channel = &other;
   if (socket_ >= 0 && !is_removed_) events().watch(socket_, *this);
   if (stage_ == stage::listening) watch_reserved(true);

@@ -93,7 +93,8 @@ class identifier final : public channel_member, public public_identifier {
   void on_ready() override;
   void on_time() override;
 
-  /// Moves the identifier and its events to another channel.
+  /// Moves the identifier to another channel, with its events, and with the requests that the
+  /// program has not received.
   void move_to(event_channel& other);
 
   std::unique_ptr<connection_event> make_event(rdma_cm_event_type type, int status = 0);
@@ -130,6 +131,7 @@ class identifier final : public channel_member, public public_identifier {
     caller& operator=(const caller&) = delete;
     ~caller();
 
+    void move_to(event_channel& other);
     void abandon() noexcept;
     void on_ready() override;
     void on_time() override { listener_.forget(*this); }

@@ -21,6 +21,15 @@ identifier::caller::~caller() {
   ::close(socket_);
 }
 
+void identifier::caller::move_to(event_channel& other) {
+  event_channel& before = listener_.events();
+  const nanoseconds when = wakes_at;
+  before.wake_at(*this, 0);
+  before.unwatch(socket_);
+  other.watch(socket_, *this);
+  other.wake_at(*this, when);
+}
+
 void identifier::caller::abandon() noexcept {
   if (socket_ >= 0) ::close(std::exchange(socket_, -1));
 }

@@ -15,6 +15,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstring>
+#include <memory>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -434,6 +435,30 @@ TEST_CASE("cm: the connection of an identifier moves with it to another channel"
   other.next(RDMA_CM_EVENT_DISCONNECTED);
   CHECK_FALSE(pair.server_events.is_readable());
   pair.server.destroy();
+}
+
+TEST_CASE("cm: a request that the program has not received moves with its listener") {
+  auto before = std::make_unique<event_source>();
+  event_source after;
+  event_source client_events;
+  cm_listener listener(*before);
+  one_id client(client_events);
+  resolve(client_events, client, listener.address());
+  one_id another(*before);
+  sockaddr_in6 target = listener.address();
+  REQUIRE(rdma_resolve_addr(another.id, nullptr, of_c(target), 2000) == 0);
+  REQUIRE(client.connect() == 0);
+  // The channel reads the request, too, but returns this earlier event.
+  before->next(RDMA_CM_EVENT_ADDR_RESOLVED);
+  REQUIRE(rdma_migrate_id(listener.id, after.channel) == 0);
+  CHECK_FALSE(before->is_readable());
+  one_id server(after.next(RDMA_CM_EVENT_CONNECT_REQUEST)->id);
+  REQUIRE(server.id->channel == after.channel);
+  another.destroy();
+  before.reset();
+  REQUIRE(server.accept() == 0);
+  client_events.next(RDMA_CM_EVENT_ESTABLISHED);
+  after.next(RDMA_CM_EVENT_ESTABLISHED);
 }
 
 TEST_CASE("cm: moving an identifier doesn't wait for the events of its new channel") {

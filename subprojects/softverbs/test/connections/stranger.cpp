@@ -84,6 +84,23 @@ TEST_CASE("cm: a listener ignores malformed requests") {
   const one_id server(events.next(RDMA_CM_EVENT_CONNECT_REQUEST)->id);
 }
 
+TEST_CASE("cm: clients that have not sent their requests yet move with their listener") {
+  event_source before;
+  event_source after;
+  const cm_listener listener(before);
+  const int socket = connect_to(name_of_port(port_of(listener.id)));
+  CHECK(is_silent(before));
+  REQUIRE(rdma_migrate_id(listener.id, after.channel) == 0);
+  char byte = 0;
+  CHECK(::recv(socket, &byte, 1, MSG_DONTWAIT) == -1);
+  CHECK(errno == EAGAIN);
+  // The listener closes the connection when it reads this malformed request.
+  REQUIRE(::send(socket, &byte, 1, MSG_NOSIGNAL) == 1);
+  CHECK(is_silent(after));
+  CHECK(::recv(socket, &byte, 1, MSG_DONTWAIT) == 0);
+  ::close(socket);
+}
+
 TEST_CASE("rsockets: a listener skips clients that send malformed messages") {
   const rsocket_listener listener;
   listener.make_nonblocking();
