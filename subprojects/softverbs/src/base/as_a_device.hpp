@@ -44,37 +44,27 @@ inline bool is_emulated() noexcept {
 /// attributes. Outside Valgrind, the object has no effect.
 class unwatched {
  public:
-  unwatched() noexcept : unwatched(nullptr, 0) {}
-  /// For a write to `memory`. If any byte of it was inaccessible before, the destructor marks all
-  /// of it as inaccessible, in case the write has made it accessible.
-  unwatched(void* memory, std::size_t length) noexcept;
+  unwatched() noexcept {
+#if defined(SOFTVERBS_HAS_VALGRIND)
+    if (is_emulated()) VALGRIND_DISABLE_ERROR_REPORTING;
+#endif
+  }
   unwatched(const unwatched&) = delete;
   unwatched& operator=(const unwatched&) = delete;
-  ~unwatched();
-
+  ~unwatched() {
 #if defined(SOFTVERBS_HAS_VALGRIND)
-
- private:
-  void* memory_;
-  std::size_t length_;
+    if (is_emulated()) VALGRIND_ENABLE_ERROR_REPORTING;
 #endif
+  }
 };
 
+/// Marks memory that a system call has written for the device as defined. Memcheck doesn't follow
+/// process_vm_writev. Memory that the program has marked as inaccessible remains inaccessible.
+inline void mark_as_written([[maybe_unused]] void* memory,
+                            [[maybe_unused]] std::size_t length) noexcept {
 #if defined(SOFTVERBS_HAS_VALGRIND)
-inline unwatched::unwatched(void* memory, std::size_t length) noexcept
-    : memory_(memory), length_(length) {
-  if (!is_emulated()) return;
-  VALGRIND_DISABLE_ERROR_REPORTING;
-  if (length != 0 && VALGRIND_CHECK_MEM_IS_ADDRESSABLE(memory, length) == 0) length_ = 0;
-}
-inline unwatched::~unwatched() {
-  if (!is_emulated()) return;
-  if (length_ != 0) VALGRIND_MAKE_MEM_NOACCESS(memory_, length_);
-  VALGRIND_ENABLE_ERROR_REPORTING;
-}
-#else
-inline unwatched::unwatched(void*, std::size_t) noexcept {}
-inline unwatched::~unwatched() {}
+  if (is_emulated()) VALGRIND_MAKE_MEM_DEFINED_IF_ADDRESSABLE(memory, length);
 #endif
+}
 
 }  // namespace softverbs

@@ -262,12 +262,15 @@ bool copy(void* to, const void* from, std::size_t length) noexcept {
                           static_cast<const std::byte*>(from) + most, length - most) == 0;
   }
 #endif
-  const unwatched device(to, length);
+  const unwatched device;
   const iovec source{const_cast<void*>(from), length};
   const iovec target{to, length};
   // This is a direct system call, because sanitizers intercept libc's function.
-  return ::syscall(SYS_process_vm_writev, ::getpid(), &source, 1, &target, 1, no_flags) ==
-         static_cast<long>(length);
+  const long copied =
+      ::syscall(SYS_process_vm_writev, ::getpid(), &source, 1, &target, 1, no_flags);
+  if (copied != static_cast<long>(length)) return false;
+  mark_as_written(to, length);
+  return true;
 }
 
 std::optional<std::uint64_t> fetch_add(std::byte* word, std::uint64_t amount) noexcept {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "machine/machine.hpp"
 
+#include "base/as_a_device.hpp"
 #include "base/passage.hpp"
 #include "base/user_memory.hpp"
 
@@ -113,8 +114,10 @@ void machine::publish() noexcept {
   tables = publish_tables(table_memory_);
   if (tables == nullptr) return;
   regions.show_in(*tables);
-  // Without the mark, peers don't trust the tables.
-  if (::getrandom(&mark_, sizeof(mark_), GRND_NONBLOCK) == sizeof(mark_)) tables->mark = mark_;
+  // Without the mark, peers don't trust the tables, and send packets. Memcheck would not notice
+  // what peers write to this process's memory.
+  if (!is_emulated() && ::getrandom(&mark_, sizeof(mark_), GRND_NONBLOCK) == sizeof(mark_))
+    tables->mark = mark_;
   tables->address_of_mark = reinterpret_cast<std::uintptr_t>(&mark_);
   // If this fails, the program can't allocate device memory.
   if (device_memory.open() == 0)

@@ -2,7 +2,6 @@
 // Direct requests. The requester carries them out alone, including the work of the peer's device,
 // with the same effect as packets. This is possible if everything that the peer would check is in
 // its tables.
-#include "base/as_a_device.hpp"
 #include "base/clock.hpp"
 #include "base/passage.hpp"
 #include "base/user_memory.hpp"
@@ -181,7 +180,6 @@ bool requester::access_directly(request& work, const local_memory& local,
 }
 
 bool requester::is_same_process(const remote_process& other) noexcept {
-  const unwatched device;
   const nanoseconds time = now();
   if (time - seen_peer_ < longest_trust) return true;
   const published_tables& tables = *pair_.peer_tables();
@@ -203,7 +201,6 @@ bool requester::is_same_process(const remote_process& other) noexcept {
 
 bool requester::copy_directly(const request& work, const remote_process& other,
                               const local_memory& local, std::uint64_t remote) noexcept {
-  const unwatched device;
   if (!is_same_process(other)) return false;
   const iovec there{reinterpret_cast<void*>(remote), work.length};
   // The system calls are made directly, because sanitizers intercept libc's functions.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "queue_pair/queue_pair_core.hpp"
 
+#include "base/as_a_device.hpp"
 #include "memory/protection_domain.hpp"
 #include "queue_pair/operation.hpp"
 
@@ -155,7 +156,8 @@ void queue_pair_core::find_peer() {
   set_peer(wire().find(attributes_.dest_qp_num));
   if (other_ == nullptr) return;
   peer_tables_ = tables_in(other_->tables);
-  if (peer_tables_ == nullptr || other_->process <= 0) refuse_directly();
+  // Memcheck would mark the memory into which this process reads data of others as accessible.
+  if (peer_tables_ == nullptr || other_->process <= 0 || is_emulated()) refuse_directly();
 }
 
 void queue_pair_core::show() noexcept {

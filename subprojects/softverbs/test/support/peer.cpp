@@ -24,7 +24,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <filesystem>
 #include <stdexcept>
+#include <string>
 #include <string_view>
 #include <thread>
 #include <vector>
@@ -230,6 +232,17 @@ int adder() {
   return 0;
 }
 
+/// Writes the first thousand words of its peer's memory one by one.
+int word_writer() {
+  endpoint end(patient());
+  const address there = swap(peer_descriptor, end);
+  for (std::uint64_t at = 0; at < 1000; ++at) {
+    if (end.write(at, {end.piece(0, 8)}, there, 8 * at) != 0) return 2;
+    if (end.wait().status != IBV_WC_SUCCESS) return 3;
+  }
+  return 0;
+}
+
 /// Allocates 64 KiB of device memory, and sends its key. When the test asks for it, either adds one
 /// to the first word a thousand times, or deregisters the memory and checks that no later write
 /// arrives.
@@ -358,16 +371,17 @@ peer::peer(const char* part, const char* setting) {
   // If the two numbers were equal, older versions of glibc would leave close-on-exec set.
   const int passed = pair[1] == peer_descriptor ? ::dup(pair[1]) : pair[1];
   ::posix_spawn_file_actions_adddup2(&actions, passed, peer_descriptor);
-  char program[] = "/proc/self/exe";
+  // Under Valgrind, the link itself can't be executed.
+  std::string program = std::filesystem::read_symlink("/proc/self/exe").string();
   char option[] = "--peer";
-  char* arguments[] = {program, option, const_cast<char*>(part), nullptr};
+  char* arguments[] = {program.data(), option, const_cast<char*>(part), nullptr};
   std::vector<char*> settings;
   // If a variable is set twice, the first value counts.
   if (setting != nullptr) settings.push_back(const_cast<char*>(setting));
   for (char** each = environ; *each != nullptr; ++each) settings.push_back(*each);
   settings.push_back(nullptr);
   const int error =
-      ::posix_spawn(&process_, program, &actions, nullptr, arguments, settings.data());
+      ::posix_spawn(&process_, program.c_str(), &actions, nullptr, arguments, settings.data());
   ::posix_spawn_file_actions_destroy(&actions);
   if (passed != pair[1]) ::close(passed);
   ::close(pair[1]);
@@ -463,6 +477,7 @@ int play(const char* part) try {
   if (name == "forger") return hostile::forger();
   if (name == "liar") return hostile::liar();
   if (name == "adder") return adder();
+  if (name == "word writer") return word_writer();
   if (name == "leaver") return leaver();
   if (name == "flood") return flood();
   if (name == "xrc") return receive_for_xrc();
