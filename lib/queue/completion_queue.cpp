@@ -176,7 +176,11 @@ error poll_failure(int returned) noexcept VERBSPP_NONBLOCKING {
 
 error poll_failure(int errnum, const char* operation) noexcept VERBSPP_NONBLOCKING {
   const error failure = error::from_errno(errnum, operation);
-  if (errnum == EBUSY) return failure.as(error_kind::busy, sessions_dont_nest);
+  if (errnum == EBUSY)
+    return failure.as(error_kind::busy,
+                      "the driver refused to start polling: do not poll in the function that "
+                      "poll_each calls; if the queue has the wall clock, which the driver cannot "
+                      "always read, poll again");
   return failure.as(error_kind::driver,
                     "the completion queue is broken, usually because it overran or the device "
                     "failed: see the kernel's log, and give the queue room for all work that can "
