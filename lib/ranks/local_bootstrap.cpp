@@ -40,6 +40,7 @@ std::uint32_t local_bootstrap::size() const noexcept {
 }
 
 result<void> local_bootstrap::put(std::string_view key, std::span<const std::byte> value) noexcept {
+  if (!meeting_) return detail::moved_from_bootstrap("put a value");
   return detail::without_exceptions("put a value", [&]() -> result<void> {
     const std::lock_guard guard(meeting_->lock);
     meeting_->values.put(rank_, key, value);
@@ -48,6 +49,7 @@ result<void> local_bootstrap::put(std::string_view key, std::span<const std::byt
 }
 
 group_result<void> local_bootstrap::fence(const wait_limit& limit) noexcept {
+  if (!meeting_) return detail::moved_from_bootstrap("fence of a world");
   std::unique_lock guard(meeting_->lock);
   const std::uint32_t fence = meeting_->values.arrive(rank_);
   meeting_->arrived.notify_all();
@@ -64,6 +66,7 @@ group_result<void> local_bootstrap::fence(const wait_limit& limit) noexcept {
 result<std::size_t> local_bootstrap::get(std::uint32_t rank, std::string_view key,
                                          std::span<std::byte> into,
                                          const wait_limit& /*limit*/) noexcept {
+  if (!meeting_) return detail::moved_from_bootstrap("get the value of a rank");
   return detail::without_exceptions("get the value of a rank", [&]() -> result<std::size_t> {
     const std::lock_guard guard(meeting_->lock);
     const auto* const value = meeting_->values.get(rank, key);

@@ -223,16 +223,19 @@ std::uint32_t pmix_bootstrap::rank() const noexcept { return session_ ? session_
 std::uint32_t pmix_bootstrap::size() const noexcept { return session_ ? session_->size() : 0; }
 
 result<void> pmix_bootstrap::put(std::string_view key, std::span<const std::byte> value) noexcept {
+  if (!session_) return detail::moved_from_bootstrap("PMIx_Put");
   return detail::without_exceptions("PMIx_Put", [&] { return session_->put(key, value); });
 }
 
 group_result<void> pmix_bootstrap::fence(const wait_limit& limit) noexcept {
+  if (!session_) return detail::moved_from_bootstrap("PMIx_Fence");
   return detail::without_exceptions("PMIx_Fence", [&] { return session_->fence(limit); });
 }
 
 result<std::size_t> pmix_bootstrap::get(std::uint32_t rank, std::string_view key,
                                         std::span<std::byte> into,
                                         const wait_limit& limit) noexcept {
+  if (!session_) return detail::moved_from_bootstrap("PMIx_Get");
   return detail::without_exceptions("PMIx_Get",
                                     [&] { return session_->get(rank, key, into, limit); });
 }

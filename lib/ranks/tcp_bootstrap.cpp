@@ -333,16 +333,19 @@ std::uint32_t tcp_bootstrap::rank() const noexcept { return rank_ ? rank_->rank(
 std::uint32_t tcp_bootstrap::size() const noexcept { return rank_ ? rank_->size() : 0; }
 
 result<void> tcp_bootstrap::put(std::string_view key, std::span<const std::byte> value) noexcept {
+  if (!rank_) return detail::moved_from_bootstrap(meeting);
   return detail::without_exceptions(meeting, [&] { return rank_->put(key, value); });
 }
 
 group_result<void> tcp_bootstrap::fence(const wait_limit& limit) noexcept {
+  if (!rank_) return detail::moved_from_bootstrap(meeting);
   return detail::without_exceptions(meeting, [&] { return rank_->fence(limit); });
 }
 
 result<std::size_t> tcp_bootstrap::get(std::uint32_t rank, std::string_view key,
                                        std::span<std::byte> into,
                                        const wait_limit& limit) noexcept {
+  if (!rank_) return detail::moved_from_bootstrap(meeting);
   return detail::without_exceptions(meeting, [&] { return rank_->get(rank, key, into, limit); });
 }
 

@@ -82,6 +82,10 @@ class values_of_ranks {
   return value.size();
 }
 
+[[nodiscard]] inline error moved_from_bootstrap(const char* operation) noexcept {
+  return {error_kind::invalid_input, operation, "this bootstrap was moved from"};
+}
+
 /// Calls a function that may run out of memory or threads, and turns its exception into an error.
 template <class Function>
 [[nodiscard]] auto without_exceptions(const char* operation, Function function) noexcept

@@ -35,6 +35,15 @@ namespace {
   return failure_of(tcp_bootstrap::join(launch, limit));
 }
 
+/// Checks that a bootstrap that was moved from refuses all calls.
+template <class Bootstrap>
+void check_moved_from(Bootstrap& refusing) {
+  CHECK(refusing.size() == 0);
+  CHECK(failure_of(refusing.put("key", {})) == error_kind::invalid_input);
+  CHECK(error(failure_of(refusing.fence(patience))) == error_kind::invalid_input);
+  CHECK(failure_of(refusing.get(0, "key", {}, patience)) == error_kind::invalid_input);
+}
+
 using socket_name = int (*)(int, sockaddr*, socklen_t*);
 
 /// Returns the socket's own port if `name` is `getsockname`, or its peer's port if it is
@@ -440,4 +449,14 @@ TEST_CASE("a process that was not started as a rank gets an error that says so")
   CHECK(found.rank() == 0);
   CHECK(found.size() == 1);
   must(found.fence(patience));
+}
+
+TEST_CASE("a bootstrap that was moved from refuses all calls") {
+  auto of_threads = std::move(local_bootstrap::create(1)[0]);
+  const auto taken = std::move(of_threads);
+  check_moved_from(of_threads);
+  const held_port port;
+  auto of_processes = must(tcp_bootstrap::join(launch(0, 1, place_at(port)), patience));
+  const auto taken_too = std::move(of_processes);
+  check_moved_from(of_processes);
 }
