@@ -133,7 +133,7 @@ transport_result<completed_work> group::state_of(std::uint32_t peer) const noexc
 }
 
 result<void> group::check(const channel& member) const noexcept {
-  if (!hub_)
+  if (!hub_ || hub_->capacity() == 0)
     return error(error_kind::invalid_input, adding,
                  "this group is empty: create one with prepare_group or group::create");
   if (member.state() == channel_state::empty)

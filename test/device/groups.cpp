@@ -675,3 +675,12 @@ TEST_CASE_METHOD(four_members,
   CHECK(both.own()->kind() == error_kind::busy);
   CHECK(both.peer() == 1U);
 }
+
+TEST_CASE_METHOD(four_members, "a group that was moved from is empty") {
+  group& moved_from = all[0];
+  const group taken = std::move(moved_from);
+  CHECK(moved_from.size() == 0);
+  channel some;
+  CHECK_THAT(failure_of(moved_from.add(std::move(some))).message(),
+             Catch::Contains("this group is empty"));
+}

@@ -96,6 +96,7 @@ TEST_CASE("no rank leaves a barrier before all have arrived") {
           ++come;
           const group_results done = all.ranks[rank].barrier(patience, kind);
           require(done.has_value(), "the barrier failed");
+          require(done.message() == "succeeded", done.message().c_str());
           require(come >= round * count, "a rank left the barrier before all had arrived");
         }
       });
