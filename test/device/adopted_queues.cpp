@@ -157,7 +157,7 @@ TEST_CASE("an extended completion queue of a C program is read field by field") 
   CHECK(ibv_destroy_cq(ibv_cq_ex_to_cq(native)) == 0);
 }
 
-TEST_CASE("a thread can wait for queues of a C program whatever user data they have") {
+TEST_CASE("a thread can wait for a queue of a C program that has its own user data") {
   const testbed bed;
   const auto native_channel = c_channel(bed);
   const auto native = c_queue(bed, native_channel.get());

@@ -74,7 +74,7 @@ TEST_CASE("assignment destroys the previous object") {
 }
 
 TEST_CASE_METHOD(two_queue_pairs,
-                 "assigning another region to a region ends the peer's access to its memory") {
+                 "assigning to a region ends the peer's access to the previous memory") {
   const buffer<> source(bed.domain, pattern(32, 1));
   std::array<std::byte, 32> before{};
   std::array<std::byte, 32> after{};

@@ -184,7 +184,7 @@ TEST_CASE("each asynchronous event is returned to exactly one of the waiting thr
   CHECK_FALSE(must(bed.context.poll_async_event()));
 }
 
-TEST_CASE("injected events about a port and the device are returned unchanged") {
+TEST_CASE("injected events about a port and the device are returned") {
   const testbed bed;
   inject(about_port(IBV_EVENT_PORT_ERR, 1));
   const auto port = must(bed.context.poll_async_event());

@@ -515,7 +515,7 @@ handled increment_in_parts(received_call<increment> call, protection_domain doma
   co_return call.answer(call.request());
 }
 
-/// A service whose test polls, and destroys the coroutines of its handlers.
+/// A service without threads. The test polls it, and destroys the coroutines of its handlers.
 class polled_service : public service_threads {
  public:
   polled_service(const testbed& bed, wait_mode waiting) : service_threads(bed) {
@@ -579,7 +579,7 @@ TEST_CASE("coroutines that await accesses may be destroyed at any moment") {
   CHECK(answered + dropped == repetitions(100));
 }
 
-TEST_CASE("many clients of several threads await accesses at the same time") {
+TEST_CASE("a service with several threads awaits accesses for several clients at the same time") {
   const testbed bed;
   for (const wait_mode mode : {wait_mode::sleep(), wait_mode::spin()}) {
     awaiting_service serving(bed, 3, {.clients = 6, .waiting = mode});

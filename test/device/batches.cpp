@@ -363,9 +363,7 @@ TEST_CASE(
   must(bed.left().build());
 }
 
-TEST_CASE(
-    "an operation that a device's extended interface lacks is refused before the driver is "
-    "called") {
+TEST_CASE("an operation that a device's extended interface lacks is refused") {
   const testbed bed;
   auto pair = connect_to_itself(supported(bed.left().extended_posting().build(), extended_posting));
   buffer<> memory(bed.domain, 64);

@@ -125,7 +125,7 @@ class deaf_client {
 
 }  // namespace
 
-TEST_CASE("a handler that throws refuses its call, and harms no other call") {
+TEST_CASE("an exception of a handler harms no other call") {
   const testbed bed;
   throwing_service serving(bed);
   caller calls = serving.call();

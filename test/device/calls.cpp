@@ -178,7 +178,7 @@ TEST_CASE("the text of a refusal may be a part of the request") {
   CHECK_THAT(refused.message(), Catch::Contains("there is no such word"));
 }
 
-TEST_CASE("answers may come in any order, from any thread") {
+TEST_CASE("answers may come in any order, from another thread") {
   const testbed bed;
   running_service serving(bed);
   caller calls = serving.call();

@@ -132,7 +132,7 @@ TEST_CASE_METHOD(two_channels, "assigning to a handle releases its previous requ
   must(owned.wait().result);
 }
 
-TEST_CASE("a receive is refused with a message while too many results are unread") {
+TEST_CASE("a receive is refused while too many results are unread") {
   const testbed bed;
   channel_pair ends = connect_channels(
       bed.domain.build_channel().max_send_work_requests(2).max_receive_work_requests(1));

@@ -131,7 +131,7 @@ TEST_CASE("a channel that sleeps leaves the processor to other threads") {
 }
 
 // Completions that are already in the queue do not wake a thread that goes to sleep.
-TEST_CASE("completions that arrive just before a sleep are not missed whatever their number") {
+TEST_CASE("completions that arrive just before a sleep are not missed even if there are many") {
   const testbed bed;
   const auto builder =
       bed.domain.build_channel().max_receive_work_requests(256).waiting(wait_mode::sleep());
@@ -277,7 +277,7 @@ TEST_CASE("a wait that times out returns within 100 ms") {
   }
 }
 
-TEST_CASE("the error for a receive without a message names the limit and the peer") {
+TEST_CASE("the error for a receive without a message names the peer and the default limit") {
   const testbed bed;
   const bool is_default = GENERATE(true, false);
   const std::chrono::nanoseconds usual =

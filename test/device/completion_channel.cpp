@@ -89,7 +89,7 @@ TEST_CASE_METHOD(one_waiting, "a wait returns the available completions") {
   }
 }
 
-TEST_CASE_METHOD(one_waiting, "a wait sleeps until a completion arrives") {
+TEST_CASE_METHOD(one_waiting, "a wait ends when a completion arrives") {
   for (std::uint64_t id = 0; id < 20; ++id) {
     std::thread sender([&] {
       // steady: the pauses vary the time between the start of the wait and the send; the test
@@ -424,7 +424,7 @@ TEST_CASE("several threads that wait for one queue share its completions") {
 
 TEST_CASE_METHOD(
     one_waiting,
-    "a completion wakes every thread that waits for its queue whichever of them reads the event") {
+    "each of two threads that wait for one queue gets a completion, whichever reads the event") {
   std::atomic<std::uint64_t> got{0};
   const auto take_one_each = [&] {
     std::array<work_completion, 1> into;
@@ -443,7 +443,7 @@ TEST_CASE_METHOD(
   }
 }
 
-TEST_CASE("a wait gets its event even while other threads read events") {
+TEST_CASE("a wait gets its event even while another thread reads events") {
   const testbed bed;
   waiting ends(bed, 2);
   for (std::uint64_t id = 0; id < 60; ++id) {

@@ -141,7 +141,7 @@ TEST_CASE_METHOD(two_channels,
   CHECK(left.is_connected());
 }
 
-TEST_CASE("coroutines that are destroyed at random moments lose neither memory nor messages") {
+TEST_CASE("coroutines that are destroyed at random moments damage no message and lose no memory") {
   const auto seed = std::random_device()();
   INFO("seed " << seed);
   std::mt19937 random(seed);

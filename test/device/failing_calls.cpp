@@ -129,7 +129,7 @@ TEST_CASE("a failure to list or open devices is reported with its cause") {
   check_failing({"ibv_open_device"}, null, [&] { return found.open(); });
 }
 
-TEST_CASE("a failure to create an object is reported and leaves its parents unchanged") {
+TEST_CASE("a failure to create an object is reported and leaves its parents usable") {
   const testbed bed;
   check_failing({"ibv_alloc_pd"}, null, [&] { return protection_domain::allocate(bed.context); });
   check_failing({"ibv_create_comp_channel"}, null,
@@ -148,7 +148,7 @@ TEST_CASE("a failure to create an object is reported and leaves its parents unch
   check_failing({"ibv_create_ah"}, null, [&] { return sender.address_of(sender.endpoint()); });
 }
 
-TEST_CASE("a failure to create an extended object is reported and leaves its parents unchanged") {
+TEST_CASE("a failure to create an extended object is reported and leaves its parents usable") {
   const testbed bed;
   constexpr auto fields = completion_features(completion_feature::byte_count);
   auto& pointers = extended(bed.context);
@@ -300,8 +300,7 @@ TEST_CASE("the error for a failed transition names it and the queue pair is dest
         [&] { return must(must(bed.left().build()).to_reset()).prepare(); });
 }
 
-TEST_CASE_METHOD(two_queue_pairs,
-                 "a failed modification is reported with its cause and changes nothing") {
+TEST_CASE_METHOD(two_queue_pairs, "a failed modification is reported with its cause") {
   constexpr auto rts = queue_pair_state::ready_to_send;
   connected& pair = left;
   check_failing({.verb = "ibv_modify_qp", .operation = "modify RTS -> RTS"}, returns_errno, [&] {

@@ -366,7 +366,7 @@ TEST_CASE("posting to several peers does not wait for room in their queues") {
   CHECK(done.error().cause().call()->kind() == error_kind::would_block);
 }
 
-TEST_CASE("one wait returns the messages of all peers") {
+TEST_CASE("the waits of a group return the messages of all peers") {
   const testbed bed;
   const auto pool = must(message_pool::create(bed.domain, 64, 64));
   {
@@ -403,7 +403,7 @@ TEST_CASE("one wait returns the messages of all peers") {
     static_cast<void>(must(all[1].wait(slots, patience)));
   }
   CHECK(sent.poll());
-  // Destroying the groups releases the messages that were not taken.
+  // Destroying the groups returns the places of their receives to the pool.
   all.clear();
   CHECK(pool.available() == pool.size());
 }

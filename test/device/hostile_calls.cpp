@@ -199,8 +199,7 @@ TEST_CASE("a caller reports an answer of the wrong size, and continues") {
   CHECK(must(next.wait(patience)) == 8);
 }
 
-TEST_CASE(
-    "a caller never has more calls in flight than its option allows, whatever credits it gets") {
+TEST_CASE("a caller never has more calls in flight than its option, even with more credits") {
   const testbed bed;
   played_service peer(bed);
   auto first = must(peer.calls->post_call<sum_method>({}));
@@ -239,7 +238,7 @@ TEST_CASE("a caller refuses a service that accepts only requests of a few bytes"
                       Catch::Contains("requests of less than 128 bytes"));
 }
 
-TEST_CASE("a caller survives refusals with any bytes") {
+TEST_CASE("a caller survives refusals with invalid content") {
   const testbed bed;
   played_service peer(bed);
   for (const std::size_t size : {0U, 1U, 2U, 700U}) {
@@ -319,7 +318,7 @@ TEST_CASE("a service cannot write outside of memory that a call sends") {
   CHECK(peer.calls->link().is_connected());
 }
 
-TEST_CASE("a service does not write to memory that a call sends only to be read") {
+TEST_CASE("an answer cannot change memory that a call sends only to be read") {
   const testbed bed;
   played_service peer(bed);
   std::vector<std::byte> own(50, std::byte{1});
@@ -359,8 +358,8 @@ TEST_CASE("a client cannot make a service read outside of a message") {
       return std::string("answered");
     return text_of(answer.bytes().subspan(call_header::size + 1));
   };
-  /// A call with memory that has the rights of `as`, claims this length, and has `size` bytes
-  /// behind its description.
+  /// The body of a call with memory that has the rights of `as` and claims this length. `size`
+  /// bytes follow the description of the memory.
   const auto sent = [](auto as, std::uint64_t length, std::size_t size) {
     const remote_memory<decltype(as)::rights> memory(0, length, remote_key(std::uint32_t{0}));
     std::vector<std::byte> body(32 + size, std::byte{2});

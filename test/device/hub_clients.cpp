@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
 /// Tables of a hub's clients: turns, the order of messages, and how clients are added and
-/// removed. In a turn, one thread processes the messages of one client.
+/// removed. In a turn, one thread processes the messages of one client. The last tests take clients
+/// from acceptors.
 #include "channels.hpp"
 #include "failing_verb.hpp"
 #include "sockets.hpp"
@@ -233,7 +234,7 @@ TEST_CASE(
   CHECK(received == 2 * rounds);
 }
 
-TEST_CASE("a client is found by its id unless another thread has its turn") {
+TEST_CASE("a client is found by its id unless it has a turn") {
   served_hub serving;
   channel_pair ends = serving.connect();
   const channel_id coming = ends.left.id();

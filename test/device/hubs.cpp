@@ -119,7 +119,7 @@ TEST_CASE("requests of a hub's channels complete in its queue and the channels' 
   }
 }
 
-TEST_CASE("a hub's poll reports which channel has completions") {
+TEST_CASE("a hub reports which channel has completions") {
   const testbed bed;
   const auto hub = must(channel_hub::create(bed.domain));
   channel_pair ends = connect_to_hub(bed, hub);
