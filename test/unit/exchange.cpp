@@ -136,7 +136,7 @@ TEST_CASE("text that is too long is refused when it is created") {
   STATIC_REQUIRE(!std::is_constructible_v<bounded_text<4>, const char(&)[6]>);
 }
 
-TEST_CASE("a value longer than its bound is refused and both ends report it") {
+TEST_CASE("a value with a wrong length is refused and both ends report it") {
   socket_pair sockets;
   using bounded = bounded_text<4>;
   side<std::tuple<>, bounded> liar(sockets[0], "four", 10s);

@@ -212,7 +212,7 @@ TEST_CASE("a secret that is too short or too long is refused") {
   CHECK(failure_with(std::string(257, 'x')) == error_kind::invalid_input);
 }
 
-TEST_CASE("both ends connect if they have the secret and an observer gets no key") {
+TEST_CASE("both ends connect if they have the secret, which hides their text and addresses") {
   if (!has_secrets()) SKIP("built without libcrypto");
   const auto plain = through_proxy({});
   CHECK(plain.succeeded == std::array{true, true});

@@ -164,7 +164,7 @@ TEST_CASE("a rank leaves each kind of barrier only after all ranks have arrived"
     }
 }
 
-TEST_CASE("the kind of barrier chosen for each number of ranks is the documented one") {
+TEST_CASE("the kind of barrier changes at the documented number of ranks") {
   CHECK(kind_for(barrier_kind::by_size, 64) == barrier_kind::dissemination);
   CHECK(kind_for(barrier_kind::by_size, 65) == barrier_kind::binary_tree);
   CHECK(kind_for(barrier_kind::centralized, 65) == barrier_kind::centralized);
