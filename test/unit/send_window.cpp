@@ -80,7 +80,7 @@ TEST_CASE("a send window has as much room as the queue, and room returns when re
   CHECK(sends.window.outstanding() == 0);
 }
 
-TEST_CASE("a send window ignores completions of a channel's previous queue pair") {
+TEST_CASE("a send window ignores completions of requests that have already completed") {
   open_window sends(4);
   sends.post(3);
   sends.complete(3);
@@ -151,7 +151,7 @@ TEST_CASE("a send window finds the scope of each request in flight") {
   CHECK(scope_of(5) == nullptr);
 }
 
-TEST_CASE("the scopes of many requests that fail one after another are found quickly") {
+TEST_CASE("the scopes of many consecutive requests are found quickly") {
   constexpr std::uint32_t count = 400'000;
   open_window sends(count + 2);
   open_scopes scopes;

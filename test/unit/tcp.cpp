@@ -110,7 +110,7 @@ TEST_CASE("TCP connects by address and by name") {
   CHECK(!listener.try_accept().value());
 }
 
-TEST_CASE("the error about a failure to connect contains the result for each address") {
+TEST_CASE("the error about a refused connection contains the address and the cause") {
   const held_port held;
   const std::string port = held.text();
   auto listener = tcp_listener::open(port, "127.0.0.1").value();

@@ -155,7 +155,7 @@ TEST_CASE("the error of an expired limit distinguishes a timeout from a stop req
   CHECK(wait_limit(steady_clock::now()).failure("wait") == error_kind::timed_out);
 }
 
-TEST_CASE("a limit stores stop tokens of any type and copies and moves them") {
+TEST_CASE("a limit stores stop tokens of different types and copies and moves them") {
   std::atomic<bool> flag{false};
   const wait_limit limit = flag_token{&flag};
   wait_limit assigned = wait_limit::forever();
