@@ -23,7 +23,7 @@ namespace verbspp::soak {
 enum class step : std::uint32_t {
   ready = 1,  ///< this end has published its endpoint and its memory
   connected,
-  leaving,  ///< this end posts no more requests
+  leaving,  ///< this end now posts only receives
   drained,  ///< this end has received all messages, or its connection has ended
   closed,   ///< peers can no longer access this end's memory
 };
