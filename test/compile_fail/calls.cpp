@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Methods, the memory that their calls lend, and handlers.
+// Methods, the memory that their calls lend, handlers, and answers.
 
 #include <verbspp/calls.hpp>
 

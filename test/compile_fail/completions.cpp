@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Calls on completion queues that lack the required fields or completion channel.
+// Calls that need a field or a completion channel that the type of completion queue lacks.
 
 #include <verbspp/queue/completion_channel.hpp>
 #include <verbspp/queue/completion_queue_with.hpp>

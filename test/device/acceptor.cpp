@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Acceptors that serve many clients at once, some of which are slow, silent, or not clients at
-/// all.
+/// Acceptors: many clients at once, clients that are silent or not clients at all, limits, and
+/// stopping.
 
 #include "../socket_pair.hpp"
 #include "channels.hpp"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Coroutines that await requests with borrowed memory, posted requests, and room in a queue.
+// Coroutines that await requests with borrowed memory, streams, posted requests, and room in a
+// queue.
 
 #include "coroutines.hpp"
 

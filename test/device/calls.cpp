@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls: blocking calls and calls in flight, answers in any order, limits, endings, and statistics.
+// Calls: blocking calls and calls in flight, refusals, answers in any order, limits, the comparison
+// of methods, endings, and statistics.
 
 #include "calls.hpp"
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Posting, polling and reading completions do not allocate, lock or throw. The functions below are
-// declared non-blocking, so clang checks this with -Wfunction-effects. Assertions are disabled
-// because they may print.
+// The library's own code for posting, polling and reading completions does not allocate, lock or
+// throw. The functions below are declared non-blocking, so newer versions of clang check this with
+// -Wfunction-effects. Assertions are disabled because they may print.
 
 #include <verbspp/verbspp.hpp>
 
