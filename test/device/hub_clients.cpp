@@ -366,7 +366,7 @@ TEST_CASE("a table that is destroyed stops all of its clients before it destroys
   CHECK(serving.hub->size() == 0);
 }
 
-TEST_CASE("a table of clients refuses invalid calls with a message") {
+TEST_CASE("a table of clients refuses invalid calls") {
   served_hub serving;
   CHECK_THAT(failure_of(table::create(*serving.hub)).message(), Catch::Contains("already"));
   std::array<arrival, 1> slot;

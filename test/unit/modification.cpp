@@ -50,7 +50,7 @@ TEST_CASE("a modification is refused if and only if the table refuses it") {
   CHECK(refused > 1000);
 }
 
-TEST_CASE("the error about a refused modification names the attribute") {
+TEST_CASE("the error about a refused modification states the reason") {
   constexpr int peer = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
   check_refused(IBV_QPT_UC, IBV_QPS_INIT, IBV_QPS_RTR, peer & ~IBV_QP_PATH_MTU,
                 "modify INIT -> RTR",

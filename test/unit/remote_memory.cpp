@@ -211,7 +211,7 @@ TEST_CASE("a handle with fewer rights refers to the same memory") {
   CHECK(fewer.rkey() == some_memory.rkey());
 }
 
-TEST_CASE("a write and a read operation use the memory of their handle") {
+TEST_CASE("a write's destination and a read's source have the memory of their handle") {
   const verbspp::remote_destination destination = some_memory;
   CHECK(destination.memory().address() == some_memory.address());
   CHECK(destination.memory().length() == some_memory.length());
