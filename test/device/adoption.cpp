@@ -66,7 +66,7 @@ TEST_CASE("a borrowed context works and stays open") {
   CHECK(ibv_close_device(opened) == 0);
 }
 
-TEST_CASE("an adopted context is closed unless it is released again") {
+TEST_CASE("an adopted context is closed, and a released context stays open") {
   const release_watch watch;
   const int objects = live_objects();
   {

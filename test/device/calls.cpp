@@ -450,7 +450,7 @@ struct same_number {
 
 }  // namespace
 
-TEST_CASE("invalid options and moved-from objects are refused with a message") {
+TEST_CASE("invalid options and moved-from objects are refused") {
   const testbed bed;
   const auto handler = [] { return handles<sum_method>([](const two_numbers&) { return 0; }); };
   CHECK_THAT(failure_of(service::create(bed.domain, {.clients = 0}, handler())).message(),

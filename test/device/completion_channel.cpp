@@ -577,7 +577,7 @@ TEST_CASE("a waitable queue keeps its channel and its context alive") {
   CHECK(queue.native_handle()->channel == channel.native_handle());
 }
 
-TEST_CASE("a waitable queue refuses the same arguments as a completion queue") {
+TEST_CASE("a waitable queue refuses the same capacities as a completion queue") {
   const testbed bed;
   const auto channel = must(completion_channel::create(bed.context));
   CHECK(failure_of(waitable_completion_queue::create(channel, 0)) == error_kind::invalid_input);

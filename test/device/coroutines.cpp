@@ -264,7 +264,7 @@ TEST_CASE(
   if (how == 1) CHECK(receiving().is_done());
 }
 
-TEST_CASE("awaiting a request with unusable memory returns an error") {
+TEST_CASE("awaiting a request that cannot be posted returns an error") {
   const testbed bed;
   channel_pair ends = connect_short(bed);
   auto shared = share_bytes(bed, 8);

@@ -166,7 +166,7 @@ TEST_CASE_METHOD(extended_receiver<timed_fields>,
 }
 
 TEST_CASE_METHOD(extended_sender<plain_fields>,
-                 "a send completion has no byte count in an extended queue") {
+                 "in an extended queue, a read has a byte count and a write has none") {
   buffer<> memory(bed.domain, 8);
   must(pair.left.post_write({.elements = memory.gather(), .remote = memory.remote()}));
   take_each(*queue, 1, [](const auto& completion) {

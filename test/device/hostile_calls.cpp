@@ -213,7 +213,7 @@ TEST_CASE("a caller never has more calls in flight than its option, even with mo
   CHECK(failure_of(peer.calls->post_call<sum_method>({})) == error_kind::would_block);
 }
 
-TEST_CASE("a message that is not an answer ends the connection of a caller") {
+TEST_CASE("a message that cannot be an answer ends the connection of a caller") {
   const testbed bed;
   played_service peer(bed);
   auto waiting = must(peer.calls->post_call<sum_method>({}));

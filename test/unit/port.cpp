@@ -77,7 +77,7 @@ TEST_CASE("every other code is refused as a path MTU") {
         "parameter: path MTU code (1..5): 6 is out of range");
 }
 
-TEST_CASE("path MTUs are ordered by size and the default is supported by every port") {
+TEST_CASE("path MTUs are ordered by size and the default is the smallest one") {
   CHECK(path_mtu(256) < path_mtu(512));
   CHECK(path_mtu(4096) > path_mtu(2048));
   CHECK(path_mtu() == path_mtu(256));

@@ -34,7 +34,7 @@ TEST_CASE("the route to the loopback address starts at the loopback address") {
   CHECK(found.value().interface_index == ::if_nametoindex("lo"));
 }
 
-TEST_CASE("the route to each address of this host starts at that address") {
+TEST_CASE("the route to an address of this host starts at that address") {
   const auto interfaces = interface_table::query();
   REQUIRE(interfaces.has_value());
   for (const interface_address& each : interfaces.value()) {
