@@ -90,7 +90,7 @@ class async_listener {
   async_elements about_;
   // The lock of the context's events guards the next three members.
   std::bitset<256> ports_{};  ///< the ports to watch
-  std::bitset<256> down_{};   ///< those of which the last event was a failure
+  std::bitset<256> down_{};   ///< the ports whose last event was a failure
   int woken_ = -1;            ///< an eventfd
   async_listener* previous_ = nullptr;
   async_listener* next_ = nullptr;
