@@ -161,12 +161,6 @@ error read_refusal(std::span<const std::byte> from, const char* operation) noexc
       .as(kind, refused);
 }
 
-error codec_has_called(const char* method) noexcept {
-  return {
-      error_kind::invalid_input, method,
-      "the codec has made a call while it encoded the request: a codec must not use the caller"};
-}
-
 }  // namespace verbspp::detail
 
 namespace verbspp {

@@ -132,7 +132,11 @@ class short_text {
 /// Returns the error that a refusal contains.
 [[nodiscard]] error read_refusal(std::span<const std::byte> from, const char* operation) noexcept;
 /// The error for a codec that has used the caller while it encoded a request.
-[[nodiscard]] error codec_has_called(const char* method) noexcept;
+[[nodiscard]] inline error codec_has_called(const char* method) noexcept {
+  return {
+      error_kind::invalid_input, method,
+      "the codec has made a call while it encoded the request: a codec must not use the caller"};
+}
 
 }  // namespace verbspp::detail
 #pragma GCC visibility pop
