@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Queue pairs whose requests are built by function calls, from ibv_wr_start to ibv_wr_complete.
+// ibv_create_qp_ex, and the functions that build requests, from ibv_wr_start to ibv_wr_complete.
 #include "faults/faults.hpp"
 #include "machine/engine.hpp"
 #include "memory/protection_domain.hpp"
