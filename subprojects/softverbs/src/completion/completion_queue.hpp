@@ -164,8 +164,8 @@ class completion_queue final : public extensible_cq, private timed {
   /// destroyed or reset.
   void skip_the_dead(std::uint32_t count) noexcept;
   void drop_the_dead() noexcept;
-  /// Adds the completion when its delay, and those of the completions before it, are over. Returns
-  /// false if it need not wait, and is lost.
+  /// Adds the completion when its delay, and those of the completions that it can't overtake, are
+  /// over. Returns false if it need not wait, and is lost.
   bool hold_back(const completion& entry);
   bool give_out(const completion& entry);
   void tell_channel();

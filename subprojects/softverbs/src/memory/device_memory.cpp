@@ -16,7 +16,7 @@ constexpr std::size_t rounded_up(std::size_t size, std::size_t unit) noexcept {
   return (size + unit - 1) & ~(unit - 1);
 }
 
-/// Fills whole pages with zeros by returning them to the kernel.
+/// Fills whole pages with zeros, if possible by returning them to the kernel.
 void clear(std::span<std::byte> pages) noexcept {
   if (::madvise(pages.data(), pages.size(), MADV_REMOVE) != 0)
     std::memset(pages.data(), 0, pages.size());
