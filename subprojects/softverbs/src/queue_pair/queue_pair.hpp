@@ -56,8 +56,8 @@ class queue_pair final : public queue_pair_core {
   /// Registers the queue pair with the engine, which assigns its number (`qp_num`). Returns 0 or an
   /// errno value. The caller must hold the engine's lock, and no other.
   int enter_machine();
-  /// Hands a pending acknowledgement or refusal over to the wire, and removes the queue pair from
-  /// the machine. Requires the engine's lock, and takes the queue pair's lock.
+  /// Calls `responder::leave_answer`, and removes the queue pair from the machine. Requires the
+  /// engine's lock, and takes the queue pair's lock.
   void leave_machine();
 
   // The next two functions are for XRC receive queue pairs, to which several objects may refer. The

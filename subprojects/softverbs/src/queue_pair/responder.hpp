@@ -45,8 +45,8 @@ class responder {
   /// Called when an XRC shared receive queue is destroyed. If a message is being received into the
   /// queue, the rest of the message will be refused.
   void forget(const shared_receive_queue& queue) noexcept;
-  /// Hands a pending acknowledgement or refusal over to the wire, because the queue pair is about
-  /// to be destroyed.
+  /// Hands a pending refusal, or an acknowledgement that covers no unanswered request, over to the
+  /// wire, because the queue pair is about to be destroyed.
   void leave_answer();
 
   void expect_psn(std::uint32_t psn) noexcept;
