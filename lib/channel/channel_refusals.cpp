@@ -31,7 +31,7 @@ std::size_t ended_message(const error& e, std::span<char> buffer) noexcept {
   const auto facts = error_access::facts(e);
   const bool is_default = (facts[2] & default_limit_flag) != 0;
   const char* advice = is_default
-                           ? ", and allow more time if the limit was too short: the wait had no "
+                           ? ", and allow more time if the limit was too short; the wait had no "
                              "limit of its own, so the channel's default_limit applied"
                            : ", and allow more time if the limit was too short";
   if (was_stopped) advice = "";

@@ -16,7 +16,7 @@ scope_error::operator error() const noexcept {
 
 std::string scope_error::message() const {
   std::string text;
-  if (own_) text += "the function of the scope failed: " + own_->message();
+  if (own_) text += "the function that was passed to the scope failed: " + own_->message();
   if (work_) {
     if (!text.empty()) text += "; and ";
     if (failed_ + flushed_ != 0)

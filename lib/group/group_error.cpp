@@ -8,7 +8,7 @@ namespace verbspp {
 
 std::string group_error::message() const {
   std::string text;
-  if (own_) text = "the function of the scope failed: " + own_->message();
+  if (own_) text = "the function that was passed to the scope failed: " + own_->message();
   if (own_ && peer_) text += "; and ";
   if (peer_) {
     text += "peer " + std::to_string(*peer_);

@@ -18,7 +18,7 @@
 
 namespace verbspp::detail {
 
-/// A barrier in progress. It consists of one step, and the actions of a barrier.
+/// A barrier in progress: one step, in which this rank performs the actions of its kind of barrier.
 class [[gnu::visibility("hidden")]] signals::barrier_run {
  public:
   /// \param ranks must stay valid as long as this object exists

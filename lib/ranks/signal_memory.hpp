@@ -36,8 +36,8 @@ enum class signal_word : std::uint8_t {
   number_from,        // for values with even numbers
   other_number_from,  // for values with odd numbers
   taken_by,
-  farewell_from,        // for steps with even counts
-  other_farewell_from,  // for steps with odd counts
+  farewell_from,        // for even numbers of joined steps
+  other_farewell_from,  // for odd numbers of joined steps
   connected_from,
   // The sources of writes to other ranks, and finally the memory for the counts read from them.
   signal_to,

@@ -157,7 +157,8 @@ TEST_CASE("a failure to post an extended batch is reported and the next batch ca
   for (const expected_failure& each : failures_of_posts())
     for (const int returned : {each.errnum, -each.errnum, -1}) {
       CAPTURE(each.errnum, returned);
-      if (returned == -EPERM && each.errnum == EPERM) continue;  // -EPERM is -1
+      // -EPERM is -1, which means that the code is in errno.
+      if (returned == -EPERM && each.errnum == EPERM) continue;
       completion_of_batch = returned;
       const auto before = std::exchange(pointer, give_up_batch);
       errno = each.errnum;

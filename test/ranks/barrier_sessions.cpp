@@ -77,7 +77,7 @@ void check_next_barrier(std::vector<world>& ranks) {
   for (const auto& result : finish(next)) CHECK(result->has_value());
 }
 
-/// Advances the sessions for a while, in which none of them may be done.
+/// Advances the sessions for a while, and checks that none of them finishes.
 void check_none_is_done(sessions& all) {
   const auto end = clock::now() + 20ms;
   for (int round = 0; round < 20 || clock::now() < end; ++round) REQUIRE(advance_each(all) == 0);

@@ -124,12 +124,13 @@ unsigned long long softverbs_fault_struck(const char* fault);
 
 /// ## Step by step
 ///
-/// After softverbs_hold, the devices of this process do nothing by themselves or by polling:
-/// requests that are posted are not sent, packets wait, and none of the devices' timers expires.
-/// Each softverbs_step does one thing: it processes one packet, or lets one queue pair send, in an
-/// order that the seed determines. If there is nothing to process or send, it lets the next timer
-/// expire. It returns 1, or 0 if nothing was left to do. In a single process that was idle before,
-/// the same seed and the same calls have the same outcome. softverbs_go_on ends this mode.
+/// After softverbs_hold, the devices of this process make no progress, not even when they are
+/// polled: requests that are posted are not sent, packets wait, and none of the devices' timers
+/// expires. Each softverbs_step does one thing: it processes one packet, or lets one queue pair
+/// send, in an order that the seed determines. If there is nothing to process or send, it lets the
+/// next timer expire. It returns 1, or 0 if nothing was left to do. In a single process that was
+/// idle before, the same seed and the same calls have the same outcome. softverbs_go_on ends this
+/// mode.
 void softverbs_hold(unsigned long long seed);
 int softverbs_step(void);
 void softverbs_go_on(void);

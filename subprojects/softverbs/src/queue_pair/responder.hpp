@@ -53,9 +53,9 @@ class responder {
   std::uint32_t expected_psn() const noexcept { return expected_; }
 
  private:
-  /// A request whose response the peer waits for: the data of a read, the previous value of an
-  /// atomic, or the end of an atomic write or a flush. Recent ones are kept after the response,
-  /// because the peer may repeat them.
+  /// A request with a response of its own. The response has the data of a read or the previous
+  /// value of an atomic, or confirms that an atomic write or a flush is done. Recent requests are
+  /// kept after the response, because the peer may repeat them.
   struct fetch {
     packet_kind kind;
     std::uint64_t address;

@@ -37,8 +37,8 @@ struct command_file {
   std::size_t domains_alive = 0;
   structures<memory_region> regions;
   structures<device_memory> memories;
-  /// Held while a context is closed, because the last one deletes the objects that others have
-  /// left. Must be taken before the engine's lock.
+  /// Held while a context is closed, because the last context to be closed deletes the objects that
+  /// the others have left behind. Must be taken before the engine's lock.
   std::mutex closing_lock;
 
   /// Called when a context is closed. Deletes the context's parent domains and the structures that

@@ -63,7 +63,7 @@ class ring_writer : private ring_end {
   /// `broken`. If there is no room, the reader has been asked for a notice when half of the ring is
   /// free.
   std::byte* prepare(std::size_t length) noexcept;
-  /// Publishes the prepared message to the reader. Returns true if the reader sleeps, and needs a
+  /// Publishes the prepared message to the reader. Returns true if the reader is asleep and needs a
   /// notice.
   bool publish() noexcept;
 

@@ -123,7 +123,7 @@ void wire::look(bool thoroughly) noexcept {
   look_into_rings();
   const bool one_socket = by_socket_ == 1 && inlets_.size() == 1 && blocked_ == 0;
   const bool nothing_but_rings = by_socket_ == 0 && blocked_ == 0;
-  // If there are rings as well, system calls for sockets must not slow them down.
+  // While rings are polled, system calls for sockets must not slow down the polling.
   const bool may_wait = one_socket || nothing_but_rings || !watched_.empty();
   if (!thoroughly && may_wait &&
       ++looks_ % (nothing_but_rings ? looks_between_notices : looks_between) != 0) {

@@ -55,9 +55,10 @@ class device {
   bool may_send_frames_ = false;
 };
 
-/// A queue pair on the device, with its own objects. If queue pairs of its type must be connected,
-/// it is connected to the queue pair with the number `peer`, which may not exist. Calls that don't
-/// suit its type do nothing.
+/// A queue pair on the device, with shared receive queues, a window and flow rules of its own. It
+/// uses the domain, the completion queue and the region of the device. If queue pairs of its type
+/// must be connected, it is connected to the queue pair with the number `peer`, which may not
+/// exist. Calls that don't suit its type do nothing.
 class victim {
  public:
   /// With XRC, receives are shared even if `shares_receives` is false.

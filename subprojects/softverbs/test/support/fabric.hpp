@@ -15,7 +15,7 @@
 /// The time limit for actions that take no noticeable time on an idle machine.
 inline constexpr auto patience = std::chrono::seconds(60);
 
-/// Polls a condition, for which there is no event. Returns true if the condition becomes true
+/// Polls a condition for which there is no event. Returns true if the condition becomes true
 /// within `patience`.
 template <typename Condition>
 bool eventually(const Condition& condition) {
