@@ -12,8 +12,10 @@
 #include <random>
 #include <span>
 #include <sstream>
+#include <stop_token>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 using namespace verbspp;
@@ -492,6 +494,48 @@ TEST_CASE("invalid options and moved-from objects are refused") {
   CHECK_THAT(failure_of(unstarted.start<sum_method>(std::move(other_link), patience)).message(),
              Catch::Contains("not the channel for which"));
   must(unstarted.start<sum_method>(std::move(link), patience));
+}
+
+TEST_CASE("a service refuses channels that cannot carry its calls") {
+  const testbed bed;
+  running_service serving(bed, 0, {.clients = 2, .in_flight = 8});
+  const auto add = [&](const auto& builder) {
+    auto own = must(builder.hub(serving.served().hub()).build());
+    auto ends = connect_channels(std::move(own), must(bed.domain.build_channel().build()));
+    return serving.served().add(std::move(ends.left));
+  };
+  CHECK_THAT(failure_of(add(bed.domain.build_channel().max_send_work_requests(7))).message(),
+             Catch::Contains("max_send_work_requests"));
+  must(add(bed.domain.build_channel().max_send_work_requests(8)));
+  channel_pair unreliable = connect_channels(bed.domain.build_channel<transport::uc>());
+  CHECK(failure_of(serving.served().add(std::move(unreliable.left))) == error_kind::not_supported);
+  const error empty = failure_of(serving.served().add(channel()));
+  CHECK_THAT(empty.message(), !Catch::Contains("max_send_work_requests"));
+  CHECK(serving.served().clients() == 1);
+}
+
+TEST_CASE("a service stops at its limit although more clients have arrivals") {
+  const testbed bed;
+  constexpr std::uint32_t count = 40;
+  running_service serving(bed, 1, {.clients = count, .waiting = wait_mode::sleep()});
+  std::vector<caller> callers;
+  for (std::uint32_t i = 0; i < count; ++i) callers.push_back(serving.call());
+  serving.stop();
+  const std::uint64_t before = serving.served().statistics().calls;
+  std::vector<pending_call<sum_method>> calls;
+  for (caller& each : callers) calls.push_back(must(each.post_call<sum_method>({1, 2})));
+  std::stop_source stop;
+  stop.request_stop();
+  must(serving.served().serve(stop.get_token()));
+  CHECK(serving.served().statistics().calls - before < count);
+  for (pending_call<sum_method>& each : calls)
+    wait_until(
+        [&] {
+          must(serving.served().poll());
+          const auto answer = each.poll();
+          return answer && must(*answer) == 3;
+        },
+        "the answer");
 }
 
 TEST_CASE("a caller and a service print their calls and connections") {
