@@ -324,6 +324,14 @@ TEST_CASE("a handle that outlives its caller reports that the device did not rev
     end_caller();
     CHECK(failure_of(handle.wait(patience)) == error_kind::driver);
   }
+  SECTION("a call without an answer, by poll") {
+    auto handle = must(calls->post_call<keep>(1, memory));
+    static_cast<void>(serving.take_kept());
+    end_caller();
+    const auto ended = handle.poll();
+    REQUIRE(ended);
+    CHECK(failure_of(*ended) == error_kind::driver);
+  }
   SECTION("a call with an answer that was not taken") {
     auto handle = must(calls->post_call<fill>(1, memory));
     must(calls->call<sum_method>({}, patience));
