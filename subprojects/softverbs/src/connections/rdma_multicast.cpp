@@ -35,9 +35,10 @@ bool is_assigned(const ip_address& address) noexcept {
 }
 
 /// Returns the GID of a group's IP address, as Linux does. On Ethernet, the GID is the IP address
-/// itself, except that an IPv4 address gets a multicast prefix for RoCE v1. On InfiniBand, the GID
-/// has the format of IP multicast over InfiniBand, with the connection manager's signature if the
-/// port space is RDMA_PS_UDP.
+/// itself, except that an IPv4 address gets a multicast prefix for RoCE v1. On InfiniBand,
+/// a wildcard or loopback address gets a new GID, and an assigned GID stays as it is. For any other
+/// address, the GID has the format of IP multicast over InfiniBand, with the connection manager's
+/// signature if the port space is RDMA_PS_UDP.
 ibv_gid group_of(const ip_address& address, const identifier& id) noexcept {
   const bool as_ipv4 = address.family == AF_INET;
   if (id.here()->is_ethernet()) {

@@ -28,9 +28,9 @@ struct reservation_options {
 class reservation : public std::enable_shared_from_this<reservation> {
  public:
   /// Makes a reservation, or returns an existing one that may be shared. If the port is 0, chooses
-  /// an ephemeral port that no other reservation has, and stores it in `address`. Returns null with
-  /// errno on failure: as in the kernel, EADDRNOTAVAIL if the port is taken and one of the two
-  /// addresses is the wildcard address, and EADDRINUSE if the two are equal.
+  /// an ephemeral port that is free for the address, and stores it in `address`. Returns null with
+  /// errno on failure. As in the kernel, this is EADDRINUSE if the same specific address and port
+  /// are reserved, and EADDRNOTAVAIL if a wildcard address is involved.
   static std::shared_ptr<reservation> make(port_space space, ip_address& address,
                                            reservation_options options);
   reservation(port_space space, const ip_address& address, reservation_options options);
