@@ -510,6 +510,7 @@ TEST_CASE("a service refuses channels that cannot carry its calls") {
   channel_pair unreliable = connect_channels(bed.domain.build_channel<transport::uc>());
   CHECK(failure_of(serving.served().add(std::move(unreliable.left))) == error_kind::not_supported);
   const error empty = failure_of(serving.served().add(channel()));
+  CHECK(empty == error_kind::invalid_input);
   CHECK_THAT(empty.message(), !Catch::Contains("max_send_work_requests"));
   CHECK(serving.served().clients() == 1);
 }

@@ -30,7 +30,7 @@ class reservation : public std::enable_shared_from_this<reservation> {
   /// Makes a reservation, or returns an existing one that may be shared. If the port is 0, chooses
   /// an ephemeral port that is free for the address, and stores it in `address`. Returns null with
   /// errno on failure. As in the kernel, this is EADDRINUSE if the same specific address and port
-  /// are reserved, and EADDRNOTAVAIL if a wildcard address is involved.
+  /// are reserved, and EADDRNOTAVAIL if a wildcard address is involved or no port is free.
   static std::shared_ptr<reservation> make(port_space space, ip_address& address,
                                            reservation_options options);
   reservation(port_space space, const ip_address& address, reservation_options options);
