@@ -76,8 +76,7 @@ const char* usual_advice(int errnum) noexcept {
              "objects: `rdma resource` counts the objects";
     case error_kind::permission:
       return "the process lacks a permission: check the permissions of /dev/infiniband/uverbs*, "
-             "the "
-             "capabilities of the process, and the limits of its cgroup";
+             "the capabilities of the process, and the devices that its cgroup allows";
     case error_kind::not_found:
       return "the device or the object does not exist, or no longer exists: see the kernel's log";
     case error_kind::not_supported:

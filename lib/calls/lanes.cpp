@@ -272,8 +272,8 @@ result<std::size_t> take_written(std::span<std::byte> body, std::span<std::byte>
       (size != 0 && size != size_of_bits(written)) ||
       body.size() - loan_size < std::uint64_t{written} + size)
     return error(error_kind::mismatch, "take an answer",
-                 "the bytes that the service has written do not fit the memory that the call has "
-                 "lent: the service does not follow the protocol");
+                 "the list of the bytes that the service has written is malformed, or does not fit "
+                 "the memory that the call has lent: the service does not follow the protocol");
   const std::span<const std::byte> bytes = body.subspan(loan_size, written);
   const std::span<const std::byte> bits = body.last(size);
   const auto has = [&](std::size_t i) noexcept {

@@ -17,7 +17,7 @@ namespace verbspp {
 
 namespace {
 
-constexpr const char* joining_hosts = "join a world by a list of hosts";
+constexpr const char* joining_hosts = "join a world with a list of hosts";
 
 /// The name of the world. It contains a hash of the list, so that ranks with different lists do not
 /// meet.

@@ -70,7 +70,7 @@ class hosts_reader {
                                          this, nlohmann::detail::input_format_t::json, true, true);
     // NOLINTEND(bugprone-suspicious-stringview-data-usage)
     if (wrong_) return *wrong_;
-    if (!is_read) return wrong_entry("this is not JSON", line(), {});
+    if (!is_read) return wrong_entry("this is not valid JSON", line(), {});
     return std::move(made_);
   }
 
@@ -165,7 +165,7 @@ class hosts_reader {
   template <class Exception>
   bool parse_error(std::size_t /*position*/, const std::string& /*token*/,
                    const Exception& /*cause*/) {
-    if (!wrong_) wrong_ = wrong_entry("this is not JSON", line(), {});
+    if (!wrong_) wrong_ = wrong_entry("this is not valid JSON", line(), {});
     return false;
   }
 

@@ -144,12 +144,12 @@ TEST_CASE("errors in a list of hosts are reported with line and name", "[not-in-
     std::vector<const char*> words;
   };
   const std::vector<wrong> all{
-      {"", {"line 1", "not JSON"}},
-      {"\n\n{\"port\": 4711,\n \"hosts\"", {"line 4", "not JSON"}},
-      {"{\"port\": 4711, \"hosts\": [\"a\"]} x", {"line 1", "not JSON"}},
-      {"{\"port\": 4711, \"hosts\": [\"a\"],}", {"not JSON"}},
-      {"# a comment of another kind\n{}", {"line 1", "not JSON"}},
-      {"{\"port\": 4711, \"hosts\": [\"a\xff\"]}", {"not JSON"}},
+      {"", {"line 1", "not valid JSON"}},
+      {"\n\n{\"port\": 4711,\n \"hosts\"", {"line 4", "not valid JSON"}},
+      {"{\"port\": 4711, \"hosts\": [\"a\"]} x", {"line 1", "not valid JSON"}},
+      {"{\"port\": 4711, \"hosts\": [\"a\"],}", {"not valid JSON"}},
+      {"# a comment of another kind\n{}", {"line 1", "not valid JSON"}},
+      {"{\"port\": 4711, \"hosts\": [\"a\xff\"]}", {"not valid JSON"}},
       {"[1]", {"must be a JSON object"}},
       {"3", {"must be a JSON object"}},
       {"null", {"must be a JSON object"}},

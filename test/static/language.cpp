@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The compiler supports the concepts that the library's constraints use.
+// The compiler supports concepts, which the library uses for its constraints.
 
 #include <verbspp/base/config.hpp>
 

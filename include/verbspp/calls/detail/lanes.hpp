@@ -94,8 +94,8 @@ class calling_lane {
     copied_back = {};
     return has_ended;
   }
-  /// Ends the service's access. Keeps a connected queue pair in `former`, whose previous one is
-  /// destroyed, unless the lease could not be revoked.
+  /// Ends the service's access. If the queue pair is connected, and the lease could be revoked,
+  /// moves the queue pair to `former`, and destroys the one that was there.
   /// \returns false if the service may still access memory of the program
   bool retire() noexcept {
     bool has_ended = true;

@@ -240,8 +240,8 @@ class own_descriptor {
   context_record* opened_;
 };
 
-/// Starts to apply faults to a new queue pair. If that fails, destroys it and returns null with
-/// errno.
+/// Starts to apply faults to a new queue pair. If that fails, destroys the queue pair, and returns
+/// null with errno set.
 ibv_qp* attended(ibv_qp* pair);
 /// Calls `make`, which creates a queue pair, while ibv_context::async_fd is the device's own
 /// descriptor. Then starts to apply faults to the queue pair.

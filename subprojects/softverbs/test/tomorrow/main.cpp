@@ -48,8 +48,9 @@ int main() {
         "ibv_tomorrow_query does not return EOPNOTSUPP");
   check(ibv_tomorrow_change(pair) == EOPNOTSUPP, "ibv_tomorrow_change does not return EOPNOTSUPP");
   ibv_tomorrow_release(region);
-  // Without the operations of libibverbs itself, softverbs doesn't know what type each of these
-  // verbs returns. All operations then return the number EOPNOTSUPP and set errno to it.
+  // If libibverbs supplies its default operations ("with"), each verb fails with the value that
+  // suits its return type. Otherwise, softverbs doesn't know these types, so each operation sets
+  // errno to EOPNOTSUPP, and returns this number.
   const char* const with = std::getenv("SOFTVERBS_TOMORROW");
   if (with != nullptr && std::strcmp(with, "with") == 0) {
     errno = 0;
