@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
 /// A connection fails while requests are in flight. The sample distinguishes the request that
-/// failed from those that were flushed after it, collects all completions, and repeats the requests
-/// that did not succeed over another connection.
+/// failed from those that were flushed after it, and collects all completions. Over another
+/// connection, it repeats the requests that did not succeed.
 
 #include <verbspp/verbspp.hpp>
 

@@ -49,7 +49,7 @@ result<pool_places*> pool_places::create(const protection_domain& domain, std::u
                                          const buffer_options& options) noexcept {
   if (count == 0 || size == 0)
     return error(error_kind::invalid_input, creating_pool,
-                 "a pool has at least one place, of at least one byte");
+                 "a pool must have at least one place, and a place at least one byte");
   if (count > most_places) return error::above_limit(creating_pool, "places", count, most_places);
   const std::size_t distance = (std::size_t{size} + cache_line - 1) / cache_line * cache_line;
   VERBSPP_TRY(buffer, registered_buffer<>::allocate(domain, count * distance, options));

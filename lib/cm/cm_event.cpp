@@ -83,7 +83,7 @@ const char* to_string(cm_rejection_reason reason) noexcept {
     case cm_rejection_reason::unknown:
       return "the peer rejected the request without a reason: see the peer's output";
     case cm_rejection_reason::no_queue_pair:
-      return "the peer's device has no queue pair left: destroy some at the peer";
+      return "the peer's device has no queue pairs left: destroy some at the peer";
     case cm_rejection_reason::no_resources:
       return "the peer has no resources left for the connection: close others at the peer";
     case cm_rejection_reason::timeout:

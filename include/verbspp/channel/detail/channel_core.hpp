@@ -689,7 +689,8 @@ class channel_core {
   condition has_handed_;         ///< is waiting while a call is expected
   std::uint32_t expecting_ = 0;  ///< operations that expect a call
   std::uint32_t callers_ = 0;    ///< running calls of `call_due_and_late`; each counts as a handle
-  std::uint32_t polls_to_look_ = 16;  ///< polls with due continuations until limits are checked
+  /// The number of further polls with due continuations before the limits are checked.
+  std::uint32_t polls_to_look_ = 16;
   receive_slots receives_{};
   memory_guard guard_{};
   lease_book* leases_ = nullptr;
