@@ -65,7 +65,7 @@ result<cm_datagram_peer> cm_datagram_route::look_up(const wait_limit& limit,
   if (!event)
     return limit.failure(step,
                          "no server has answered the lookup of the service: check that the server "
-                         "runs, and takes requests");
+                         "is running and accepts requests");
   if (event->event != cm_event::established) return detail::cm_failure(*event, step);
   return cm_datagram_peer{.path = event->path,
                           .number = queue_pair_number::assume(event->queue_pair),

@@ -16,7 +16,7 @@ result<detail::cm_identifier> detail::listen_at(const cm_address& address,
   constexpr const char* operation = "listen";
   if (address.is_empty())
     return error(error_kind::invalid_input, operation,
-                 "there is no address to listen at: for all addresses, use cm_address::any(port)");
+                 "the address to listen on is empty: for all addresses, use cm_address::any(port)");
   if (options.backlog < 1 || options.backlog > longest_backlog)
     return error::out_of_range(operation, "backlog (1..1024)", options.backlog);
   VERBSPP_TRY(id, cm_identifier::create(service));

@@ -91,7 +91,7 @@ error detail::no_remote_word(const char* operation, std::uint64_t address,
                              std::uint64_t length) noexcept VERBSPP_NONBLOCKING {
   if (length < sizeof(std::uint64_t))
     return error::out_of_range(operation, "bytes of the remote memory (8 or more)", length,
-                               "an atomic write has 8 bytes");
+                               "an atomic write writes 8 bytes");
   return error::out_of_range(operation, "remote address (a multiple of 8)", address,
                              "an atomic write needs remote memory that is aligned to 8 bytes");
 }

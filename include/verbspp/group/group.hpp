@@ -230,10 +230,10 @@ class group : public group_operations<group> {
   /// exhausted. The caller first posts to the peers that are connected, because connecting the
   /// others may take until the limit.
   [[nodiscard]] detail::owned<bool[]> due_places(const peer_list& peers) const noexcept;
-  /// Used by the library only: returns the reason why nothing may be posted to the peer at `place`
-  /// in the list, given the results of `connect`, or nothing if the request can be posted. When the
-  /// limit has been reached, nothing is posted, because the request would be aborted at once, which
-  /// would break the channel.
+  /// Used by the library only: given the results of `connect`, returns the reason why the request
+  /// must not be posted to the peer at `place` in the list; empty if it may be posted. A limit that
+  /// has been reached is such a reason: the request would be aborted at once, which would break the
+  /// channel.
   [[nodiscard]] static std::optional<transport_error> why_not_reached(
       const group_results& reached, std::uint32_t place, const wait_limit* limit) noexcept;
   /// Used by the library only: returns the result that `connect` reports for a peer that it does

@@ -516,8 +516,8 @@ class channel_core {
             (traits::flags(operation) & IBV_SEND_FENCE) == 0) ||
            connection_.type() == transport::rc;
   }
-  /// True if the device accesses none of the program's memory after a request with these elements
-  /// was posted: there are no elements, or their bytes were copied into the request.
+  /// True if the device accesses none of the program's memory once a request with these elements has
+  /// been posted: there are no elements, or their bytes were copied into the request.
   [[nodiscard]] VERBSPP_DATA_PATH static bool has_no_memory(
       const native_elements& elements) noexcept {
     return elements.size == 0 || elements.is_inline;

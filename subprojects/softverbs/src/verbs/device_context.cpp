@@ -127,8 +127,8 @@ device_context* device_context::open(const soft_device& device) noexcept {
   bool started = false;
   try {
     opened = new device_context(device, machine::current(), std::make_shared<command_file>());
-    // No kernel takes commands from this descriptor, so writing a command to it fails. Programs may
-    // use it for other purposes, such as duplicating it.
+    // The descriptor is that of a sealed file, so writing a command to it fails. Programs may do
+    // other things with it, such as duplicate it.
     opened->verbs().cmd_fd = open_command_file();
     if (opened->verbs().cmd_fd < 0) error = errno;
     if (error == 0) error = identify(opened->verbs().cmd_fd, *opened->file);
