@@ -64,7 +64,7 @@ class [[gnu::visibility("hidden")]] lease_book {
   /// Checks that the device supports suitable windows. Once a call has succeeded, later calls do
   /// not query the device.
   [[nodiscard]] result<void> check_windows(const channel_core& core) noexcept;
-  /// True if the library may invalidate windows by requests.
+  /// True if `check_windows` has succeeded, and the device can invalidate windows without harm.
   [[nodiscard]] bool invalidates() const noexcept { return invalidates_; }
 
   /// Returns a record with a window that is not bound to memory. Its next bind has a new key.

@@ -10,8 +10,8 @@ namespace {
 error renewed() noexcept {
   return {
       error_kind::not_connected, "scope of a channel",
-      "requests failed, and the function of the scope has then renewed the channel: its failure "
-      "before that has the cause"};
+      "requests of the scope failed, and the channel has been renewed since, so the cause is no "
+      "longer known: renew a channel only after its scopes have ended"};
 }
 
 }  // namespace

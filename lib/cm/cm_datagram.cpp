@@ -127,8 +127,8 @@ result<cm_multicast> cm_multicast::join(const cm_address& group, const cm_addres
   VERBSPP_TRY(event, made.id_.wait_event(limit));
   if (!event)
     return limit.failure(step,
-                         "the multicast group has not been joined yet: on InfiniBand, check the "
-                         "subnet manager, or allow more time");
+                         "the multicast group has not been joined yet: allow more time or, on "
+                         "InfiniBand, check the subnet manager");
   if (event->event != cm_event::multicast_join) return detail::cm_failure(*event, step);
   made.path_ = event->path;
   made.key_ = queue_key::assume(event->qkey);

@@ -310,7 +310,7 @@ result<void> cm_identifier::resolve_address(const cm_address& source, const cm_a
   const int errnum = failed.native_errno();
   if (errnum == EADDRINUSE || (errnum == EADDRNOTAVAIL && is_any(source)))
     return taken_port("rdma_resolve_addr", source.port(), errnum,
-                      "the source address and port are already in use: choose another port");
+                      "another listener or connection uses it: choose another source port");
   if (errnum == EADDRNOTAVAIL && source.port() != 0)
     return failed.as(error_kind::not_found, no_such_source);
   if (is_of_no_way(errnum)) return failed.as(error_kind::not_found, no_device);

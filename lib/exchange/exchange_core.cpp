@@ -512,8 +512,9 @@ error exchange_core::without_more(int errnum) const noexcept {
       break;
     case awaited::done:
       hint =
-          "the connection ended after the peer was ready, before the peer confirmed that it knows "
-          "that this side is ready: the peer may have succeeded and exited at once, or failed";
+          "both sides were ready, but the connection ended before the peer confirmed that: the "
+          "peer "
+          "may have succeeded and exited at once, or failed";
       break;
     case awaited::nothing:
       hint =

@@ -61,8 +61,9 @@ constexpr auto time_for_who = std::chrono::seconds(1);
           launch.size);
     case detail::tcp_refusal::other_world:
       return {error_kind::mismatch, meeting,
-              "the meeting point serves a world with a different name: give all ranks of a world "
-              "the same name and the same kind of bootstrap, and each world its own meeting point"};
+              "the meeting point serves a world with a different name: start all ranks of a world "
+              "with the same name of the world and the same kind of bootstrap, and give each world "
+              "its own meeting point"};
     case detail::tcp_refusal::too_slow:
       return {error_kind::busy, meeting,
               "too many other clients connected to the meeting point before the calling rank "

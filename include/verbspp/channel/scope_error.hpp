@@ -24,8 +24,8 @@ class scope_error {
   [[nodiscard]] const std::optional<error>& own() const noexcept { return own_; }
   /// The failure of requests whose results were not taken; empty if none has failed. This is the
   /// root of the channel's failure (`work_error::from` has the details if a request failed), or the
-  /// error that ended the wait for these requests; `not_connected` if the scope's function has
-  /// renewed the channel after the failure. Also set for a scope of an empty channel.
+  /// error that ended the wait for these requests; `not_connected` if the channel has been renewed
+  /// after the failure. Also set for a scope of an empty channel.
   [[nodiscard]] const std::optional<error>& work() const noexcept { return work_; }
   /// The numbers of failed requests whose results were not taken: those that failed by themselves,
   /// and those that were flushed because of another failure.

@@ -112,9 +112,9 @@ struct completion_queue_state : counted {
   /// \returns the number of events so far
   [[nodiscard]] result<std::uint64_t> ask_to_be_woken(notify_for which) noexcept;
   /// As `ask_to_be_woken` with `every_completion`, but for a queue whose events only the library
-  /// reads. If an event that this function requested earlier has not been read yet, it requests no
-  /// other one, because that event will wake the thread. So its requests leave at most one event
-  /// unread.
+  /// reads. If an event that this function requested earlier has not been read yet, it does not
+  /// request another one, because that event will wake the thread. So at most one of its events is
+  /// unread at any time.
   [[nodiscard]] result<std::uint64_t> stay_wakeable() noexcept;
   /// Reads the events that have arrived, so that they do not accumulate. Called when a wait does
   /// not need to sleep, and for event loops.

@@ -54,7 +54,8 @@ class calling_client : public counted {
   /// Sends the answers that are ready, until none is left or the send queue is full, and resumes
   /// the coroutines whose accesses have finished. Then ends the turn.
   void end_turn(channel_core& link, service_core& counting) noexcept;
-  /// Returns true, once, if the client has its next turn at once, because of awaited accesses.
+  /// Returns true if the client needs another turn immediately, because of awaited accesses. Later
+  /// calls return false until it needs one again.
   [[nodiscard]] bool take_due_again() noexcept {
     return is_due_again_ && std::exchange(is_due_again_, false);
   }

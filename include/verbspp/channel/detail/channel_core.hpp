@@ -309,8 +309,8 @@ class channel_core {
     else
       drop_with_care(one, false);
   }
-  /// Drops a handle to any request. Waits for the request as `drop` does, or if `must_wait` is
-  /// true.
+  /// As `drop`, for all requests. If `must_wait` is true, waits for each request that has not
+  /// finished.
   /// \returns false if the device did not release the memory of the request
   bool drop_with_care(request one, bool must_wait) noexcept;
 
@@ -516,8 +516,8 @@ class channel_core {
             (traits::flags(operation) & IBV_SEND_FENCE) == 0) ||
            connection_.type() == transport::rc;
   }
-  /// True if the device accesses none of the program's memory once a request with these elements has
-  /// been posted: there are no elements, or their bytes were copied into the request.
+  /// True if the device accesses none of the program's memory once a request with these elements
+  /// has been posted: there are no elements, or their bytes were copied into the request.
   [[nodiscard]] VERBSPP_DATA_PATH static bool has_no_memory(
       const native_elements& elements) noexcept {
     return elements.size == 0 || elements.is_inline;

@@ -133,8 +133,8 @@ SOFTVERBS_EXPORT ibv_dm* ibv_import_dm(ibv_context* verbs, std::uint32_t handle)
   SOFTVERBS_FAULT(ibv_import_dm, verbs);
   device_context& device = device_context::of(verbs);
   const auto find = [&device, handle](device_memory*& memory) {
-    // A linear search is sufficient, because each object occupies at least a page of the limited
-    // device memory.
+    // A linear search is sufficient: each object occupies at least a page of the limited device
+    // memory, and programs import an object only a few times.
     const auto found = std::ranges::find_if(device.file->memories, [&](const device_memory* each) {
       return each->is_object() && each->handle == handle;
     });
