@@ -256,8 +256,8 @@ transport_result<completed_work> channel_core::take_with_care(request one,
                  "the scope in which the request was posted has ended: take the result of a "
                  "request before its scope ends");
   if (!failure) return done;
-  // The request was flushed because an event, such as the limit, ended the wait for it, and broke
-  // the connection. So this returns that event as the cause.
+  // An event, such as the limit, ended the wait for the request, and broke the connection. So this
+  // returns that event as the cause.
   if (root) return *root;
   if (was_orphan && failure->status() == work_status::flushed)
     return error(error_kind::not_connected, "result of a request",

@@ -251,7 +251,7 @@ class [[gnu::visibility("hidden")]] hub_state {
   loop_events loop_{};       ///< for event loops of the program
   bool has_loop_ = false;    ///< true once `loop_` is completely set up; accessed atomically
   async_listener listener_;  ///< for failures of the device
-  std::uint32_t failures_told_ = 0;  ///< `times_heard()` when a poll last returned a failure
+  std::uint32_t failures_told_ = 0;  ///< `times_heard()` when a poll last handled a failure
   /// The events of the hub that wake all waiting threads: a call of `wake`, an event on a channel's
   /// descriptor, and the expiry of the timer. hub_waits.cpp defines the tags.
   event_set events_{};

@@ -43,7 +43,8 @@ struct [[gnu::visibility("hidden")]] inbox_state {
   [[nodiscard]] std::uint32_t take_arrived() noexcept;
   /// Returns a message that was taken, and posts receives if that is due.
   [[nodiscard]] result<message> message_in(std::uint32_t place) noexcept;
-  /// Posts receives in batches while there is room for a batch, and the pool has free places.
+  /// Posts receives in batches while there is room for a batch, and the pool has free places. If
+  /// the hub posts the receives, only checks the state of the channel.
   [[nodiscard]] result<void> fill() noexcept;
   /// Posts receives. \returns the error if this fails while the inbox has neither receives nor
   /// messages

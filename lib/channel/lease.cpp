@@ -50,9 +50,9 @@ error without_windows(const char* operation, int errnum = 0) noexcept {
   return error::from_errno(errnum, operation).as(error_kind::not_supported, hint);
 }
 
-/// Returns the failure if it says that a wait was ended by its limit, or by an event of the
-/// watched descriptor; otherwise empty. A wait that fails has broken the connection, which ends the
-/// peer's access, so revoking the lease has succeeded, and other failures are not reported.
+/// Returns the failure if the limit, a stop request or an event of the watched descriptor ended a
+/// wait; otherwise empty. A wait that fails has broken the connection, which ends the peer's
+/// access, so revoking the lease has succeeded, and other failures are not reported.
 std::optional<error> end_by_limit(const error* failure) noexcept {
   const bool is_limit = failure != nullptr &&
                         (*failure == error_kind::timed_out || *failure == error_kind::cancelled);

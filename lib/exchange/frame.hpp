@@ -63,8 +63,8 @@ struct hello_frame {
 
   /// \returns the length of the body
   [[nodiscard]] std::size_t encode(std::span<std::byte, largest_hello> body) const noexcept;
-  /// \errors `invalid_input` if the bytes are malformed; `mismatch` if the peer requests a feature
-  /// that this version does not support
+  /// \errors `invalid_input` if the bytes are malformed, or have a field of an unknown type;
+  /// `mismatch` if the peer requests a feature that this version does not support
   [[nodiscard]] static result<hello_frame> decode(std::span<const std::byte> body) noexcept;
 };
 
@@ -88,7 +88,7 @@ struct refused_frame {
 };
 
 /// Checks that the peer sends the values that this end expects.
-/// \errors `mismatch`, which names the field that differs
+/// \errors `mismatch`, which describes the first difference
 [[nodiscard]] result<void> check_fields(std::span<const field_description> expected,
                                         std::span<const field_description> sent) noexcept;
 /// True if the text is valid as an application's name.

@@ -43,7 +43,7 @@ guarded_range* ranges = nullptr;
 std::atomic<bool> some_are_known = false;
 
 void protect(const guarded_range& range, std::uint64_t index, int protection) noexcept {
-  // A failure to protect a page is ignored: writes to the page merely remain undetected.
+  // A failure is ignored: if a page could not be protected, writes to it merely remain undetected.
   // NOLINTNEXTLINE(performance-no-int-to-ptr)
   static_cast<void>(::mprotect(reinterpret_cast<void*>(range.start + index * range.page),
                                range.page, protection));
