@@ -60,9 +60,9 @@ class [[gnu::visibility("hidden")]] hub_state {
   [[nodiscard]] bool is_lost() const noexcept {
     return __atomic_load_n(&lost_, __ATOMIC_RELAXED) != 0;
   }
-  /// Processes the available completions before a queue pair is destroyed. `stopped_at` is the time
-  /// at which the queue pair entered ERR. With a pool, continues until a short time after
-  /// `stopped_at`, because completions of shared receives may arrive late.
+  /// Processes the available completions before a queue pair is destroyed. With a pool, continues
+  /// until a short time after `channel_connection::stopped_at`, because completions of shared
+  /// receives may arrive late.
   void take_all(std::chrono::steady_clock::time_point stopped_at) noexcept;
   /// Removes the queue pair of the channel, and drops the messages that are in its row.
   void detach(hub_member& member, bool is_destroyed) noexcept;

@@ -171,8 +171,8 @@ result<lease_record*> grant_any(channel_core& core, const lease_request& request
       "this value of lease_by is unknown: use lease_by::window, registration or connection");
 }
 
-/// True if a request can revoke the lease: its window is bound, the channel is connected, and the
-/// library may invalidate windows on this device.
+/// True if a request can revoke the lease: its window was not invalidated, the channel is
+/// connected, and the library may invalidate windows on this device.
 /// \pre the lease has not ended
 bool is_revoked_by_request(const lease_record& record) noexcept {
   return record.granted.by == lease_by::window && !record.is_void &&

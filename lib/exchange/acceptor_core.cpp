@@ -206,8 +206,9 @@ void acceptor_core::leave(age_list& list, std::uint32_t place) noexcept {
 }
 
 /// Returns the time from which `make_room` can provide a place for the next client. This is the
-/// minimum time point if a place is free now; otherwise, the end of `time_to_greet` for the oldest
-/// client that has not introduced itself, or the maximum time point if there is no such client.
+/// minimum time point if a place is free now; otherwise, the end of `time_to_greet` (24 hours at
+/// most) for the oldest client that has not introduced itself, or the maximum time point if there
+/// is no such client.
 steady_clock::time_point acceptor_core::next_place() const noexcept {
   if (free_.first != none) return (steady_clock::time_point::min)();
   if (speaking_list_.oldest == none) return (steady_clock::time_point::max)();
