@@ -127,7 +127,7 @@ device_context* device_context::open(const soft_device& device) noexcept {
   bool started = false;
   try {
     opened = new device_context(device, machine::current(), std::make_shared<command_file>());
-    // The descriptor is that of a sealed file, so writing a command to it fails. Programs may do
+    // The descriptor refers to a sealed file, so writing a command to it fails. Programs may do
     // other things with it, such as duplicate it.
     opened->verbs().cmd_fd = open_command_file();
     if (opened->verbs().cmd_fd < 0) error = errno;
