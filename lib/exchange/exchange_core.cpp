@@ -513,8 +513,7 @@ error exchange_core::without_more(int errnum) const noexcept {
     case awaited::done:
       hint =
           "both sides were ready, but the connection ended before the peer confirmed that: the "
-          "peer "
-          "may have succeeded and exited at once, or failed";
+          "peer may have succeeded and exited at once, or failed";
       break;
     case awaited::nothing:
       hint =
