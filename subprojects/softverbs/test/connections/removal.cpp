@@ -25,6 +25,22 @@ struct broken_device {
 constexpr const char* own_address = "198.18.83.1";
 constexpr const char* other_address = "198.18.83.2";
 
+/// A connection request that a server has received, and not answered yet.
+struct received_request {
+  event_source server_events{};
+  cm_listener listener{server_events, "0.0.0.0"};
+  event_source client_events{};
+  one_id client{client_events};
+  one_id server{next_request()};
+
+ private:
+  rdma_cm_id* next_request() {
+    resolve(client_events, client, listener.address(own_address));
+    REQUIRE(client.connect() == 0);
+    return server_events.next(RDMA_CM_EVENT_CONNECT_REQUEST)->id;
+  }
+};
+
 }  // namespace
 
 TEST_CASE("a device failure is reported exactly to the identifiers that are bound to the device") {
@@ -152,14 +168,9 @@ TEST_CASE("an identifier whose device has failed can't join a group") {
   CHECK(is_silent(events));
 }
 
-TEST_CASE("a request that was not accepted doesn't get DEVICE_REMOVAL, and can't be accepted") {
-  event_source server_events;
-  const cm_listener listener(server_events, "0.0.0.0");
-  event_source client_events;
-  one_id client(client_events);
-  resolve(client_events, client, listener.address(own_address));
-  REQUIRE(client.connect() == 0);
-  one_id server(server_events.next(RDMA_CM_EVENT_CONNECT_REQUEST)->id);
+TEST_CASE_METHOD(
+    received_request,
+    "a request that was not accepted doesn't get DEVICE_REMOVAL, and can't be accepted") {
   const broken_device broken;
   CHECK(is_silent(server_events));
   rdma_conn_param parameters = parameters_with();
@@ -167,14 +178,8 @@ TEST_CASE("a request that was not accepted doesn't get DEVICE_REMOVAL, and can't
   CHECK(errno == EINVAL);
 }
 
-TEST_CASE("a request that ended before it was accepted doesn't get DEVICE_REMOVAL") {
-  event_source server_events;
-  const cm_listener listener(server_events, "0.0.0.0");
-  event_source client_events;
-  one_id client(client_events);
-  resolve(client_events, client, listener.address(own_address));
-  REQUIRE(client.connect() == 0);
-  one_id server(server_events.next(RDMA_CM_EVENT_CONNECT_REQUEST)->id);
+TEST_CASE_METHOD(received_request,
+                 "a request that ended before it was accepted doesn't get DEVICE_REMOVAL") {
   SECTION("the program has rejected it") { REQUIRE(rdma_reject(server.id, nullptr, 0) == 0); }
   SECTION("its client was destroyed") {
     client.destroy();
