@@ -62,11 +62,12 @@
 /// packet for the same queue pair. Every occasion can also have a CHANGE as its effect:
 ///
 /// - `port-down[@softN[/P]]`, `port-up[@softN[/P]]`: raises an asynchronous event; while a port is
-///   down, nothing arrives that is sent from it or to it. Applies to all ports of all devices,
-///   unless one is named.
+///   down, nothing arrives that is sent from it or to it. Without `@`, applies to all ports of all
+///   devices; without `/P`, to all ports of the device.
 /// - `device-fatal[@softN]`: raises an asynchronous event; after it, the device can't be opened,
 ///   and most verbs on it fail with EIO, but not ibv_close_device and ibv_get_async_event. The
-///   connection manager's identifiers on it get RDMA_CM_EVENT_DEVICE_REMOVAL.
+///   connection manager's identifiers on it get RDMA_CM_EVENT_DEVICE_REMOVAL, except those of
+///   requests that were not accepted.
 /// - `peer-lost[@QPN]`, `peer-back[@QPN]`: while the peer is lost, nothing arrives that is sent by
 ///   or to this queue pair; without a number, by or to any queue pair of this process.
 ///
@@ -80,15 +81,15 @@
 /// never struck. With `must-strike`, the process then exits with code 86 if the code would have
 /// been 0.
 ///
-/// Names may be written with `-` or `_`, except for names of verbs. Numbers may be hexadecimal,
-/// with 0x. For example:
+/// Names may be written with `-` or `_`, except for names of verbs. Numbers other than percentages
+/// may be hexadecimal, with 0x. For example:
 ///
 ///     ibv_create_qp:2=ENOMEM; ibv_poll_cq:*=EIO
 ///     completion:3=remote_access_error; completion:*=5ms
 ///     ibv_post_send:100=port-down; after:2s=port-up
 ///     packet:1%=lost; packet:1%=swapped; seed=7; must-strike
 ///
-/// A fault without `+`, `*` or `%` strikes once. A verb that fails has no other effect.
+/// A fault without `+`, `*` or `%` strikes at most once. A verb that fails has no other effect.
 ///
 /// ## In front of any device
 ///
