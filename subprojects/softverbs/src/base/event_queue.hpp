@@ -41,8 +41,8 @@ class event_queue {
   }
 
   /// Takes a token, and waits for one unless the descriptor is nonblocking. Returns false with
-  /// errno if no token was taken. Another thread may drop the event after its token was taken. In
-  /// this case, `pop` returns false, and the caller has to wait again.
+  /// errno if no token was taken. Another thread may drop the event after its token was taken. If
+  /// `pop` returns false for this reason, the caller has to wait again.
   bool take_token() const noexcept {
     std::uint64_t token = 0;
     return ::read(descriptor_, &token, sizeof(token)) == sizeof(token);

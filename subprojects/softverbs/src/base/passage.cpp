@@ -14,7 +14,7 @@ std::atomic<std::size_t> ever_taken{0};
 
 }  // namespace
 
-/// Owns a passage until the thread ends.
+/// Owns a passage until the thread ends, unless none was free.
 class passage_of_thread {
  public:
   passage_of_thread() noexcept {

@@ -30,9 +30,9 @@ class shared_memory {
   /// value.
   int create(std::size_t size, others may) noexcept;
 
-  /// Maps memory that another process has created, and leaves the descriptor open. Returns 0 or an
-  /// errno value: EINVAL unless the memory is a file in tmpfs of this size, and the size can't be
-  /// changed. A `size` of 0 means any size.
+  /// Maps memory by its descriptor, which stays open. Usually, another process has created the
+  /// memory. Returns 0 or an errno value, for example EINVAL if the memory is not a file in tmpfs
+  /// of this size, or if its size can be changed. A `size` of 0 means any other size.
   int map(int descriptor, std::size_t size, bool to_write) noexcept;
 
   /// The descriptor of memory created here, to be passed to other processes. Close it with

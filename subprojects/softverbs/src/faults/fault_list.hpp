@@ -184,7 +184,7 @@ class fault_list {
 /// Delays the calling verb.
 void sleep_for(nanoseconds time) noexcept;
 
-/// The exit code of a process in which a fault has not struck although `must-strike` requires it.
+/// The exit code that replaces 0 if a fault has not struck although `must-strike` requires it.
 inline constexpr int unstruck_exit_code = 86;
 /// Prints the reason on stderr, and ends the process with `unstruck_exit_code`.
 [[noreturn]] void exit_unstruck() noexcept;
