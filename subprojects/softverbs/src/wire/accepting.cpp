@@ -26,9 +26,9 @@ constexpr std::size_t most_inlets = 2 * wire::slots;
 /// the previous one has ended.
 constexpr std::ptrdiff_t most_inlets_of_one = 4;
 
-/// The maximum number of connections, from all processes, on which no message has arrived. This
-/// limit leaves descriptors for other connections. A genuine peer sends its first message at once.
-/// If a slow peer loses its connection, it reconnects.
+/// The approximate maximum number of connections, from all processes, on which no message has
+/// arrived. This limit leaves descriptors for other connections. A genuine peer sends its first
+/// message at once. If a slow peer loses its connection, it reconnects.
 constexpr std::ptrdiff_t most_silent = 64;
 
 /// True if nothing can be read from the socket: neither a message nor the end of the connection.

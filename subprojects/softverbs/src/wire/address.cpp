@@ -61,8 +61,8 @@ int find_route(const soft_device& from, const ibv_ah_attr& address, route& way) 
     // On a network, neighbour discovery returns this error if no host answers.
     return way.multicast || way.target != nobody ? 0 : ETIMEDOUT;
   }
-  // The subnet manager isn't asked for unicast LIDs, so a wrong LID is noticed only when packets
-  // are not acknowledged. Without a GRH, the multicast group is unknown.
+  // The subnet manager isn't asked for unicast LIDs, so a wrong LID isn't noticed here. Without a
+  // GRH, the multicast group is unknown.
   way.multicast = is_multicast(address.dlid) && address.is_global != 0;
   way.target = station_of_lid(address.dlid).value_or(nobody);
   return 0;

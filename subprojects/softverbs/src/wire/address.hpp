@@ -10,10 +10,10 @@
 
 namespace softverbs {
 
-/// The target of packets to a unicast address that no device has. These packets are lost.
+/// A target that no port has. Unicast packets to it are lost. Multicasts ignore their target.
 inline constexpr station nobody = 0xff;
 
-/// The queue pair number that stands for all members of a multicast group.
+/// The target queue pair number of packets to a multicast group, and of Ethernet frames.
 inline constexpr std::uint32_t multicast_qpn = 0xff'ffff;
 
 /// The destination of packets.

@@ -22,8 +22,8 @@ struct notice {
     /// Starts the handshake. The end that connected sends this as its first message, with the
     /// descriptor of memory for both ends.
     greeting = 0x80,
-    /// The only response to `greeting`. If `accepted` is set, it carries the descriptors of the
-    /// sender's tables and, if the sender has any, of its devices' memory.
+    /// The only response to `greeting`. If `accepted` is set, it carries the descriptors that the
+    /// sender has passed to `wire::publish`.
     answer,
     /// From the end that connected, after the answer: all further packets go through the ring.
     changed_to_ring,
@@ -100,8 +100,8 @@ class descriptors {
   descriptors& operator=(const descriptors&) = delete;
   ~descriptors();
 
-  /// Receives a message as recv would, without waiting, and up to two descriptors that came with
-  /// it.
+  /// Receives a message, as recv does with MSG_DONTWAIT and MSG_TRUNC, and up to two descriptors
+  /// that came with it.
   ssize_t receive(int socket, std::byte* to, std::size_t size) noexcept;
   /// The first descriptor, or a negative number if none was received.
   int first() const noexcept { return taken_[0]; }

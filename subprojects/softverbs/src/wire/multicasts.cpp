@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Determines which processes receive multicasts.
+/// Determines which processes receive multicasts and Ethernet frames.
 #include "wire/slot_socket.hpp"
 #include "wire/wire.hpp"
 

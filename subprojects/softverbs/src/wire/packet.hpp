@@ -110,7 +110,7 @@ struct packet_header {
   std::uint32_t psn;
   std::uint32_t payload;  ///< bytes after this header
   std::uint32_t offset;   ///< the payload's offset in its message
-  std::uint32_t message;  ///< only for `write` and `read_request`: bytes of the whole message
+  std::uint32_t message;  ///< for `write` and `read_request`: bytes of the whole message
   /// The rkey of the memory, or of the window to invalidate. In a datagram, the Q_Key. In a
   /// frame, the tag of its flow rule, which the receiving process sets.
   std::uint32_t key;
