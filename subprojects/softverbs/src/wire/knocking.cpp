@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The connections that this process opens: the handshake, and the delays before it retries.
+/// Opens connections to slots, retries if resources are lacking, and reads the notices that come
+/// back. Also identifies the process that has a slot.
 #include "device/environment.hpp"
 #include "wire/ends.hpp"
 #include "wire/slot_socket.hpp"
@@ -26,8 +27,8 @@ namespace {
 /// because other processes compete for a place in the backlog.
 constexpr nanoseconds before_next_knock = 500'000;
 
-/// The number of notices that are read from one peer before those of the next peer. There is rarely
-/// more than one notice.
+/// The maximum number of notices that are read from one peer before those of the next peer. There
+/// is rarely more than one notice.
 constexpr unsigned notices_in_a_row = 4;
 
 }  // namespace
@@ -167,7 +168,7 @@ bool wire::belongs_to(std::uint32_t qpn, pid_t process) {
   // Another process may have the slot by now. When a process connects, the kernel reports which
   // process called listen.
   const int probe = open_socket();
-  // Without a free descriptor, this can't be checked, so the claim is believed.
+  // Without a socket, this can't be checked, so the claim is believed.
   if (probe < 0) return true;
   const slot_name there(slot);
   const bool found = ::connect(probe, there.get(), there.length) == 0;
@@ -178,7 +179,7 @@ bool wire::belongs_to(std::uint32_t qpn, pid_t process) {
   // The backlog is full, so the process can't be identified now. Connecting starts here, so that
   // a later call can identify the process, for example when the peer sends its packet again.
   if (error == EAGAIN) static_cast<void>(find(qpn));
-  // The slot is free, so there is no other process that the sender could impersonate. The sender
+  // If the slot is free, there is no other process that the sender could impersonate. The sender
   // may have exited; the packets that it sent before are still valid.
   return error == ECONNREFUSED && known == 0;
 }

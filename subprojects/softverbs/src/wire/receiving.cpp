@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Receives packets over the connections that processes have opened to this one.
+/// Receives packets and notices over the connections that processes have opened to this one, and
+/// polls the rings.
 #include "device/environment.hpp"
 #include "wire/ends.hpp"
 #include "wire/network_header.hpp"
@@ -22,7 +23,7 @@
 namespace softverbs {
 namespace {
 
-/// The number of packets that are taken from one peer before those of the next peer.
+/// The maximum number of packets that are taken from one peer before those of the next peer.
 constexpr unsigned packets_in_a_row = 16;
 
 /// A ring is no longer polled after this number of successive polls that find it empty.
@@ -53,8 +54,8 @@ const packet* wire::next() {
       close_inlet(from);
       continue;
     }
-    // A packet that falsely claims to be from another process is dropped. The connection stays, and
-    // the queue pair that the sender impersonates is not affected.
+    // A packet is dropped if its source seems to belong to another process. The connection stays,
+    // and the queue pair that the sender may have impersonated is not affected.
     if (!speaks_for(from, current_.header.source_qpn)) continue;
     return &current_;
   }

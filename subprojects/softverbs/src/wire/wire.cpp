@@ -36,8 +36,8 @@ wire::wire() = default;
 wire::~wire() { close(); }
 
 int wire::take_slot() noexcept {
-  // The search doesn't start at the first slot, so that the queue pair numbers of a process that
-  // died are not reused soon.
+  // The search starts at an arbitrary slot, so that the queue pair numbers of a process that died
+  // are rarely reused soon.
   timespec now{};
   ::clock_gettime(CLOCK_MONOTONIC, &now);
   const auto start = static_cast<std::uint32_t>(now.tv_nsec >> 4) ^

@@ -20,7 +20,7 @@ namespace softverbs {
 enum class sent : std::uint8_t {
   yes,
   lost,     ///< not delivered, often because no process is at the target; not an error
-  blocked,  ///< not possible now: the caller calls `wait_writable`, and retries later
+  blocked,  ///< not possible now; `wait_writable` reports when to retry
   fault,    ///< the payload's memory can't be read
 };
 
@@ -75,8 +75,7 @@ class wire {
   /// Marks the connections to other processes as ended, so that requests stop accessing their
   /// memory directly. Everything else continues until `close`.
   void part() noexcept;
-  /// Sends the packets that are still owed to peers, unless a peer doesn't read them in time, and
-  /// closes all connections.
+  /// Tries to send the packets that are still owed to peers, and closes all connections.
   void close() noexcept;
 
   /// Closes all connections without sending anything: for a child of fork, whose parent continues.
@@ -88,8 +87,8 @@ class wire {
   /// rings that are polled don't make it readable (see `is_watched`).
   int descriptor() const noexcept { return epoll_; }
 
-  /// Polls for packets. Unless `thoroughly` is true, many calls skip epoll_wait (see
-  /// `looks_between` in wire.cpp), so this is cheap enough for every poll of a completion queue.
+  /// Polls for packets. Unless `thoroughly` is true, this may skip epoll_wait (see `looks_between`
+  /// in wire.cpp), so that it is cheap enough for every poll of a completion queue.
   void look(bool thoroughly) noexcept;
   /// Returns the next received packet, or null if there are no more.
   const packet* next();
@@ -98,32 +97,36 @@ class wire {
   /// has to poll, or to call `sleep`.
   bool is_watched() const noexcept { return !watched_.empty(); }
   /// Returns true if the descriptor will become readable when a packet arrives, or false if packets
-  /// have already arrived.
+  /// may have arrived already.
   bool sleep() noexcept;
   /// The time at which `look` must be called without an event, or 0 for never.
   nanoseconds next_try() const noexcept;
-  /// True if packets or notices may have arrived. Ignores incoming connections on which no message
-  /// has been received yet, and those that wait to be accepted.
+  /// True if packets or notices may have arrived, or if a connection may accept packets again.
+  /// Ignores incoming connections on which no message has been received yet, and those that wait to
+  /// be accepted.
   bool has_arrived() const noexcept;
 
   sent send(std::uint32_t target_qpn, const packet_header& header, const iovec* payload,
             std::size_t pieces, payload_of whose = payload_of::program);
 
-  /// Returns the processes that receive multicasts, each as the lowest queue pair number of its
-  /// slot. This is expensive, because the first call after each `look` checks all slots.
+  /// Returns the processes that receive multicasts and Ethernet frames, each as the lowest queue
+  /// pair number of its slot. This is expensive, because the first call after each `look` checks
+  /// all slots.
   const std::vector<std::uint32_t>& hearers();
-  /// Sets whether this process receives multicasts. Returns 0 or an errno value.
+  /// Sets whether this process receives multicasts and Ethernet frames. Returns 0 or an errno
+  /// value.
   int hear_multicasts(bool wanted) noexcept;
 
-  /// Sends a packet now, or as soon as the peer has read earlier ones. Drops it if too many packets
-  /// wait for this peer already. The queue pair that sends the packet may be destroyed before the
-  /// packet is sent.
+  /// Sends a packet now, or as soon as the connection accepts packets again. Drops it if the peer
+  /// can't be reached, or if too many packets wait for this peer already. The queue pair that sends
+  /// the packet may be destroyed before the packet is sent.
   void owe(const packet_header& header);
 
-  /// The numbers of the queue pairs that waited, and whose connections accept packets again. The
-  /// caller removes them.
+  /// The numbers of the queue pairs for which `wait_writable` was called, and which should now
+  /// retry. The caller removes them.
   std::vector<std::uint32_t>& writable_again() noexcept { return writable_again_; }
-  /// Adds `qpn` to `writable_again` when the connection to `target_qpn` accepts packets again.
+  /// Adds `qpn` to `writable_again` when the connection to `target_qpn` accepts packets again or has
+  /// failed.
   void wait_writable(std::uint32_t target_qpn, std::uint32_t qpn, turn when);
 
   /// Sets the descriptors of memory that peers map. Peers can write to `device_memory`, but not to
@@ -139,8 +142,8 @@ class wire {
 
   /// Checks that `process` owns the queue pairs whose numbers have the same upper part as `qpn`.
   /// The kernel's information decides, because a peer's claims are not trusted. Without that
-  /// information, for example for lack of a descriptor, returns true, unless connecting to the
-  /// owner has failed, usually because its backlog is full. This may be expensive, because it may
+  /// information, for example for lack of a descriptor, usually returns true. Returns false if the
+  /// owner can't be identified because its backlog is full. This may be expensive, because it may
   /// have to connect to that slot.
   bool belongs_to(std::uint32_t qpn, pid_t process);
 
@@ -168,7 +171,7 @@ class wire {
   void accept_some() noexcept;
   /// Closes a connection of the process that opened `added` if that process has too many.
   /// Otherwise, if there are too many connections, or too many on which no message has arrived,
-  /// closes one on which no message has arrived.
+  /// closes one on which no message has arrived, if there is one.
   void make_room_for(const inlet& added) noexcept;
   void watch_listener(std::uint32_t events) noexcept;
   void pause_listener(nanoseconds until) noexcept;
@@ -213,8 +216,8 @@ class wire {
   nanoseconds row_start_ = 0;
   unsigned accepted_ = 0;
   std::vector<std::uint32_t> writable_again_;
-  /// A socket with the name by which others recognize that this process receives multicasts;
-  /// negative if it doesn't.
+  /// A socket with the name by which others recognize that this process receives multicasts and
+  /// Ethernet frames; negative if it doesn't.
   int ear_ = -1;
   std::vector<std::uint32_t> hearers_;
   bool hearers_known_ = false;
