@@ -20,8 +20,8 @@ using network_header = std::array<std::byte, sizeof(ibv_grh)>;
 /// Returns a header whose length is still 0, because each datagram has its own length.
 network_header make_header(network type, const ibv_gid& source,
                            const ibv_global_route& to) noexcept;
-/// Returns the service level that a completion on Ethernet reports. As with common network cards, it
-/// identifies the type of the header: 0 for RoCE v1, 9 for v2 over IPv6, 10 for v2 over IPv4.
+/// Returns the service level that a completion on Ethernet reports. As with common network cards,
+/// it identifies the type of the header: 0 for RoCE v1, 9 for v2 over IPv6, 10 for v2 over IPv4.
 std::uint8_t header_type(network type, const network_header& header) noexcept;
 void set_length(network_header& header, std::size_t payload) noexcept;
 

@@ -125,8 +125,8 @@ class wire {
   /// The numbers of the queue pairs for which `wait_writable` was called, and which should now
   /// retry. The caller removes them.
   std::vector<std::uint32_t>& writable_again() noexcept { return writable_again_; }
-  /// Adds `qpn` to `writable_again` when the connection to `target_qpn` accepts packets again or has
-  /// failed.
+  /// Adds `qpn` to `writable_again` when the connection to `target_qpn` accepts packets again or
+  /// has failed.
   void wait_writable(std::uint32_t target_qpn, std::uint32_t qpn, turn when);
 
   /// Sets the descriptors of memory that peers map. Peers can write to `device_memory`, but not to
