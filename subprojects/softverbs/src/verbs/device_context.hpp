@@ -77,8 +77,9 @@ class device_context final : private verbs_context, public open_device, private 
   ~device_context();
   void fill_operations() noexcept;
   /// Makes the descriptor `number`, which the parent had opened, refer to this context's
-  /// asynchronous events. A program that polls the descriptor then takes no events from the parent.
-  /// Returns false with errno set on failure.
+  /// asynchronous events. A program that polls the descriptor then doesn't wait for the parent's
+  /// events. Does nothing if the program has closed the descriptor. Returns false with errno set on
+  /// failure.
   bool shows_events_at(int number) const noexcept;
   /// Separates this context from the context behind it. Returns the context that was behind it, or
   /// null if there was none.

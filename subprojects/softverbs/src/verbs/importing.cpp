@@ -95,8 +95,8 @@ SOFTVERBS_EXPORT void ibv_unimport_pd(ibv_pd* domain) {
   if (!device.usable()) return;
   const std::lock_guard held(device.engine().lock());
   auto* ours = static_cast<protection_domain*>(domain);
-  // Objects created from the structure may still refer to it, so it stays until the domain is
-  // destroyed or the context is closed.
+  // Objects created from the structure may still refer to it, so it stays if the domain still
+  // exists.
   ours->unimported = true;
   if (!ours->of->destroyed) return;
   device.file->domains.erase(ours);
