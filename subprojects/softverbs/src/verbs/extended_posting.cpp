@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ibv_create_qp_ex, and the functions that build requests, from ibv_wr_start to ibv_wr_complete.
+// ibv_create_qp_ex, ibv_qp_to_qp_ex, and the functions that build requests, from ibv_wr_start to
+// ibv_wr_complete.
 #include "faults/faults.hpp"
 #include "machine/engine.hpp"
 #include "memory/protection_domain.hpp"

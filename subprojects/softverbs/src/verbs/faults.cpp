@@ -11,7 +11,7 @@
 using namespace softverbs;
 
 // softverbs_inject and softverbs_reset_faults first apply the faults listed in the environment
-// variable SOFTVERBS_FAULTS, unless that was already done.
+// variable SOFTVERBS_FAULTS, unless that was already done or libsoftverbs-faults does it.
 
 SOFTVERBS_EXPORT int softverbs_inject(const char* text) {
   faults::read_environment();
