@@ -26,7 +26,7 @@ class descriptor {
 };
 
 /// The descriptor on which a program waits instead of the device's own descriptor. It is readable
-/// when the device's descriptor is, and when this library has something to report. It needs no
+/// when the device's descriptor is, and when this library may have something to report. It needs no
 /// thread, which a child of fork would not have.
 class bell {
  public:

@@ -54,7 +54,7 @@ completion read_whole(const ibv_cq_ex& theirs, ibv_cq_ex* from) {
   return result;
 }
 
-/// Takes up to `most` completions from the device. Returns 0 or the result of a failed poll.
+/// Takes up to `most` completions from the device. Has the results of `take_in`.
 int take_all(queue_record& queue, std::size_t most, ibv_poll_cq_attr* one_by_one,
              std::vector<completion>& into) {
   if (one_by_one != nullptr) {
@@ -91,8 +91,8 @@ void fail(pair_record& pair) noexcept {
   static_cast<void>(SOFTVERBS_NEXT(ibv_modify_qp)(pair.pair, &attributes, IBV_QP_STATE));
 }
 
-/// True for XRC receive queue pairs, because completions of XRC receives belong to the shared
-/// receive queues.
+/// True for an XRC receive queue pair: the completions of XRC receives belong to the shared receive
+/// queues.
 bool has_no_queues(const ibv_qp& pair) noexcept { return pair.qp_type == IBV_QPT_XRC_RECV; }
 
 /// Returns the record of another object for the same queue pair, or null if there is none. An XRC

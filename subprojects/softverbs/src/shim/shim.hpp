@@ -227,8 +227,8 @@ int attend_to(ibv_qp* pair) noexcept;
 void attend_to(ibv_dm* memory) noexcept;
 
 /// While this object exists, ibv_context::async_fd is the device's own descriptor. Drivers pass it
-/// to the kernel when they create objects with events. Devices without a kernel device don't need
-/// this.
+/// to the kernel when they create objects with events. Has no effect on a context without a command
+/// descriptor, because its device is not in the kernel.
 class own_descriptor {
  public:
   explicit own_descriptor(ibv_context* verbs) noexcept;
