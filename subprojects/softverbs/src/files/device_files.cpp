@@ -65,7 +65,7 @@ class rest_of_path {
     return true;
   }
   /// Removes and returns the number at the start, before which there is no slash. Returns nothing
-  /// if there is no number in the kernel's format.
+  /// if there is no number in the kernel's format, or if it has more than four digits.
   std::optional<unsigned> take_number() noexcept {
     constexpr std::size_t most_digits = 4;
     const std::size_t digits = std::min(left_.find_first_not_of("0123456789"), left_.size());

@@ -26,9 +26,9 @@ struct socket_way {
 };
 
 /// The socket of one descriptor, with IP addresses. The descriptor refers to a Unix socket or, if
-/// this is a listener, to an epoll instance. Except while the socket connects, the kernel
-/// implements blocking, polling and shutdown. The functions require the lock of connections, unless
-/// they say otherwise.
+/// this is a listener, to an epoll instance. The kernel implements blocking, polling and shutdown,
+/// except while the socket connects and after it has failed to connect. The functions require the
+/// lock of connections, unless they say otherwise.
 class rdma_socket {
  public:
   /// Returns the socket with this descriptor, or null with EBADF. Must be called without the lock.
