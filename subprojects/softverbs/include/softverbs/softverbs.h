@@ -33,9 +33,10 @@
 /// | `packet[@QPN]` | packets that arrive |
 /// | `after` | nothing: WHEN is a time from now, such as `250ms` |
 ///
-/// `@QPN`, the number of a queue pair of this process, restricts the fault to that queue pair. WHEN
-/// is `N` for the N-th occasion only, counted from when the fault is set; `N+` for the N-th and all
-/// later ones; `*` for all; or `P%` for a random share of them, such as `0.5%`. The default is 1.
+/// `@QPN`, the number of a queue pair or work queue of this process, restricts the fault to that
+/// object. WHEN is `N` for the N-th occasion only, counted from when the fault is set; `N+` for the
+/// N-th and all later ones; `*` for all; or `P%` for a random share of them, such as `0.5%`. The
+/// default is 1.
 ///
 /// The EFFECT on a verb is one of
 ///
