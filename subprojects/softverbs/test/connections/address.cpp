@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Identifiers of the connection manager, with their addresses, ports and options.
+// Identifiers of the connection manager, with their addresses, ports, options and events.
 #include "catch.hpp"
 #include "support/cm_fabric.hpp"
 
