@@ -9,8 +9,8 @@ failures=0
 ran=0
 unset SOFTVERBS_DEVICES SOFTVERBS_LINK_LAYER SOFTVERBS_FAULTS
 
-# both SERVER CLIENT: returns 0 if both succeed. The client is restarted as long as the server runs but does not
-# listen yet.
+# both SERVER CLIENT: returns 0 if both succeed, or if the server is not installed. The client is restarted as long as
+# the server runs but does not listen yet.
 both() {
   command -v "${1%% *}" >/dev/null || {
     echo "not installed: ${1%% *}"
@@ -118,10 +118,10 @@ if command -v cmtime >/dev/null; then
   fi
 fi
 
-# stays SERVER CLIENT: returns 0 if the client succeeds. The server does not exit by itself, so it is killed. udpong's
-# client hangs if an answer takes longer than a millisecond, as on a busy machine: it sends its message again,
-# receives the late answer into the buffer of that message, and from then on repeats the old message. So it is started
-# again.
+# stays SERVER CLIENT: returns 0 if the client succeeds, or if the server is not installed. The server does not exit by
+# itself, so it is killed. udpong's client hangs if an answer takes longer than a millisecond, as on a busy machine: it
+# sends its message again, receives the late answer into the buffer of that message, and from then on repeats the old
+# message. So it is started again.
 stays() {
   command -v "${1%% *}" >/dev/null || {
     echo "not installed: ${1%% *}"
@@ -152,7 +152,7 @@ stays() {
   return 0
 }
 
-# librdmacm's sockets. The programs wait in different ways, and check the data that they receive.
+# librdmacm's sockets. The programs wait in different ways. rstream and riostream check the data that they receive.
 for layer in ethernet infiniband; do
   SOFTVERBS_LINK_LAYER=$layer
   export SOFTVERBS_LINK_LAYER
