@@ -122,7 +122,7 @@ struct endpoint {
   int initialize();
   int ready_to_receive(const address& peer);
   int ready_to_send();
-  /// Moves the queue pair from RESET to RTS.
+  /// Moves the queue pair from RESET or INIT to RTS.
   void connect(const address& peer);
   int change(ibv_qp_state state);
   ibv_qp_state state() const;

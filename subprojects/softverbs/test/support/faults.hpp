@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <string>
 
-/// Shared code of the tests of faults.
+/// Code that tests share: faults, and single steps of the device.
 
 /// Sets faults. The destructor resets all faults.
 struct faults {

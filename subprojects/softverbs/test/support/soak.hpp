@@ -37,8 +37,7 @@ struct keys {
   std::uint32_t counter;
   std::uint64_t area_at;
   std::uint64_t counter_at;
-  /// Not zero while the owner has withdrawn the area. Meanwhile, `saved` holds the content that the
-  /// area had.
+  /// Not zero while `saved` holds the content of the area, which the owner has withdrawn.
   std::atomic<std::uint32_t> withdrawn;
   std::array<unsigned char, area_bytes> saved;
 };
