@@ -75,16 +75,14 @@ class hosts_reader {
   }
 
   // The functions that the parser calls. If one returns false, the parser stops.
-  bool null() { return refuse("it has no value"); }
-  bool boolean(bool /*value*/) { return refuse("it must not be true or false"); }
-  bool number_integer(number_integer_t /*value*/) { return refuse("it is below 0"); }
-  bool number_float(number_float_t /*value*/, const string_t& /*text*/) {
-    return refuse("it is not an integer");
-  }
-  bool binary(binary_t& /*value*/) { return refuse("it must not be binary data"); }
+  bool null() { return refuse_value(); }
+  bool boolean(bool /*value*/) { return refuse_value(); }
+  bool number_integer(number_integer_t /*value*/) { return refuse_value(); }
+  bool number_float(number_float_t /*value*/, const string_t& /*text*/) { return refuse_value(); }
+  bool binary(binary_t& /*value*/) { return refuse_value(); }
 
   bool number_unsigned(number_unsigned_t value) {
-    if (value > std::numeric_limits<std::uint32_t>::max()) return refuse("it is too large");
+    if (value > std::numeric_limits<std::uint32_t>::max()) return refuse_value();
     const auto number = static_cast<std::uint32_t>(value);
     if (where_ == place::in_list && key_ == "port") {
       made_.port = number;
@@ -100,7 +98,7 @@ class hosts_reader {
       made_.hosts.back().ranks = number;
       return true;
     }
-    return refuse("it must not be a number");
+    return refuse_value();
   }
 
   bool string(string_t& value) {
@@ -119,7 +117,7 @@ class hosts_reader {
       made_.world_line = line();
       return true;
     }
-    return refuse("it must not be a string");
+    return refuse_value();
   }
 
   bool start_object(std::size_t /*elements*/) {
@@ -131,7 +129,7 @@ class hosts_reader {
       made_.hosts.push_back({{}, 1});
       made_.lines.push_back(line());
     } else {
-      return refuse("it must not be an object");
+      return refuse_value();
     }
     return true;
   }
@@ -148,7 +146,7 @@ class hosts_reader {
     return seen_in_list_[1] || refuse("\"port\" is missing: the port of the meeting point");
   }
   bool start_array(std::size_t /*elements*/) {
-    if (where_ != place::in_list || key_ != "hosts") return refuse("it must not be a list");
+    if (where_ != place::in_list || key_ != "hosts") return refuse_value();
     where_ = place::in_hosts;
     key_.clear();
     return true;
@@ -181,10 +179,16 @@ class hosts_reader {
     if (std::exchange(is_seen, true)) return refuse("it appears twice");
     return true;
   }
+  /// Refuses a value whose type or range is wrong for the current key.
+  [[nodiscard]] bool refuse_value() {
+    if (key_ == "hosts") return refuse("it must be a list");
+    if (key_ == "name" || key_ == "world") return refuse("it must be a string");
+    return refuse("it must be an integer from 1 to 65535");
+  }
   [[nodiscard]] bool refuse(const char* hint) {
     if (where_ == place::outside)
       hint = R"(the text must be a JSON object with "hosts" and "port")";
-    if (where_ == place::in_hosts) hint = "a host must be a name or an object";
+    if (where_ == place::in_hosts) hint = "each host must be a string or an object";
     if (!wrong_) wrong_ = wrong_entry(hint, line(), key_);
     return false;
   }
