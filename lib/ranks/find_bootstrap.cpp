@@ -24,9 +24,9 @@ result<any_bootstrap> find_bootstrap(const wait_limit& limit) noexcept {
   if (!has_place && std::getenv("VERBSPP_RANK") == nullptr)
     return error(error_kind::not_found, "find the launcher of this process",
                  "this process has no rank: start it with a launcher that supports PMIx, such as "
-                 "Open MPI's mpirun; or set VERBSPP_HOSTS to the path of a file that lists the "
-                 "hosts; or set "
-                 "VERBSPP_RANK, VERBSPP_WORLD_SIZE and VERBSPP_MEETING_POINT");
+                 "Open MPI's mpirun, if verbspp-ranks was built with PMIx; or set VERBSPP_HOSTS to "
+                 "the path of a file that lists the hosts; or set VERBSPP_RANK, VERBSPP_WORLD_SIZE "
+                 "and VERBSPP_MEETING_POINT");
   VERBSPP_TRY(launched, tcp_bootstrap::from_environment(limit));
   return any_bootstrap(std::move(launched));
 }

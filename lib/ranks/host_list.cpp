@@ -114,8 +114,11 @@ result<host_list> host_list::read(const char* path) noexcept {
     };
     const std::unique_ptr<std::FILE, closes> file(std::fopen(path, "rbe"));
     if (!file)
-      return error::from_errno(errno, "open the list of hosts",
-                               "check the file's path, which the program or VERBSPP_HOSTS gives");
+      return error::from_errno(
+          errno, "open the list of hosts",
+          kind_of_errno(errno) == error_kind::resource_exhausted
+              ? nullptr
+              : "check the path that the program or VERBSPP_HOSTS specifies, and its permissions");
     std::string text;
     std::array<char, 4096> part{};
     for (;;) {
@@ -203,8 +206,9 @@ result<std::uint32_t> host_list::rank_on(std::string_view host) const noexcept {
   }
   return error(
       error_kind::not_found, detail::listing,
-      "the list does not contain this host: list each host under the name that `hostname` prints "
-      "there, or give each rank its number (VERBSPP_RANK, or hosts_bootstrap::join)");
+      "this host is not in the list, or the size of the world leaves no rank for it: list each "
+      "host under the name that `hostname` prints there, and check the size; or give each rank its "
+      "number (VERBSPP_RANK, or hosts_bootstrap::join)");
 }
 
 std::ostream& operator<<(std::ostream& out, const host_list& list) {

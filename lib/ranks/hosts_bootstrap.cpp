@@ -40,8 +40,10 @@ result<hosts_bootstrap> hosts_bootstrap::join(const host_list& hosts, std::uint3
   if (hosts.size() == 0)
     return error(error_kind::invalid_input, joining_hosts, "this list of hosts was moved from");
   if (rank >= hosts.size())
-    return error::above_limit(joining_hosts, "rank", rank, hosts.size() - 1,
-                              "the list has fewer ranks");
+    return error::above_limit(
+        joining_hosts, "rank", rank, hosts.size() - 1,
+        "a rank must be below the size of the world: check the list of hosts, and "
+        "VERBSPP_WORLD_SIZE if it is set");
   return detail::without_exceptions(joining_hosts, [&]() -> result<hosts_bootstrap> {
     const std::span<const host_entry> listed = hosts.hosts();
     const std::string& host = listed.front().name;
@@ -55,9 +57,9 @@ result<hosts_bootstrap> hosts_bootstrap::join(const host_list& hosts, std::uint3
     const error& cause = met.assume_error();
     if (cause.kind() != error_kind::mismatch) return cause;
     return error(error_kind::mismatch, joining_hosts,
-                 "the ranks at the meeting point have a different list of hosts or size of the "
-                 "world, belong to a different world, or use another version of verbspp: give all "
-                 "ranks of a world the same list, size and version, and each world its own port");
+                 "the ranks at the meeting point have a different list of hosts or world size, "
+                 "belong to a different world, or use another version of verbspp: give all ranks "
+                 "of a world the same list, size and version, and each world its own port");
   });
 }
 
@@ -69,7 +71,7 @@ result<hosts_bootstrap> hosts_bootstrap::from_environment(const wait_limit& limi
   if (std::getenv("VERBSPP_MEETING_POINT") != nullptr)
     return error(
         error_kind::invalid_input, "VERBSPP_MEETING_POINT",
-        "VERBSPP_HOSTS is set, too, and that list determines the meeting point: unset one of them");
+        "VERBSPP_HOSTS is also set, and its list determines the meeting point: unset one of them");
   VERBSPP_TRY(all, host_list::read(path));
   std::optional<host_list> chosen;
   if (std::getenv("VERBSPP_WORLD_SIZE") != nullptr) {
