@@ -18,7 +18,7 @@ constexpr const char* starting = "start a barrier of a world";
 
 [[nodiscard]] error is_empty() noexcept {
   return {error_kind::invalid_input, "barrier_session",
-          "this session was moved from, or finish has returned its results already"};
+          "this session was moved from, or finish() has already returned its results"};
 }
 
 }  // namespace
@@ -56,8 +56,8 @@ void barrier_session::state::leave() noexcept {
 
 void barrier_session::state::end_with_world() noexcept {
   leave();
-  results_.emplace(error(error_kind::cancelled, starting,
-                         "the world was destroyed before the barrier was over"));
+  results_.emplace(error(error_kind::cancelled, "barrier of a world",
+                         "the world was destroyed before the barrier ended"));
 }
 
 bool barrier_session::state::set_timer() noexcept {
@@ -80,7 +80,7 @@ group_results barrier_session::finish() && noexcept {
   if (!state_) return is_empty();
   if (!state_->advance())
     return error(error_kind::busy, "barrier_session::finish",
-                 "the barrier is still in progress: call advance until it returns true");
+                 "the barrier is still in progress: call advance() until it returns true");
   const detail::owned<state> ended = std::move(state_);
   return ended->take_results();
 }

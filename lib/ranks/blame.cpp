@@ -184,7 +184,8 @@ transport_result<completed_work> signals::blame::check_answer(
   const std::uint64_t answer = look(of_.data() + of_.layout_.at(signal_word::answer_of, rank));
   const std::uint64_t joined = of_.other(rank).counts.joined;
   // A rank that has not arrived counts as missing only after the limit.
-  if (is_over_ && answer >> 16 < joined) return missing(failed_.cause, "that rank has not arrived");
+  if (is_over_ && answer >> 16 < joined)
+    return missing(failed_.cause, "that rank has not reached this step");
   if (answer >> 16 == joined && answer != (joined << 16 | tag_)) return other_step();
   return answered;
 }

@@ -103,8 +103,8 @@ result<void> first_contact::open(const protection_domain& domain, const queue_pa
                             .build());
   if (prepared.endpoint().mtu.bytes() < length)
     return error(error_kind::not_supported, calling,
-                 "the MTU of the port is too small for the datagrams that connect ranks at the "
-                 "first use: configure 512 bytes or more, or connect all ranks at the start");
+                 "the port's MTU is too small for the datagrams that connect ranks on first use: "
+                 "configure at least 512 bytes, or connect all ranks at the start (world::join)");
   VERBSPP_TRY(active, std::move(prepared).activate());
   queue_pair_.emplace(std::move(active));
   unsent_ = (1U << send_places) - 1;

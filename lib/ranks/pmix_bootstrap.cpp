@@ -27,7 +27,7 @@ namespace {
 [[nodiscard]] error failed(const char* operation, pmix_status_t status) noexcept {
   return detail::error_in_words_of(
       error_kind::driver, operation,
-      "PMIx returned the status %d, which pmix_common.h names: see the launcher's output", status);
+      "PMIx returned status %d (defined in pmix_common.h): see the launcher's output", status);
 }
 
 /// An answer that may arrive when no thread is waiting for it any more.
@@ -187,7 +187,7 @@ class [[gnu::visibility("hidden")]] pmix_session {
  public:
   [[nodiscard]] static error none() noexcept {
     return {error_kind::not_supported, "pmix_bootstrap",
-            "this verbspp-ranks was built without PMIx (Meson option pmix)"};
+            "verbspp-ranks was built without PMIx: build it with the Meson option pmix"};
   }
   [[nodiscard]] static std::uint32_t rank() noexcept { return 0; }
   [[nodiscard]] static std::uint32_t size() noexcept { return 0; }

@@ -36,8 +36,8 @@ constexpr auto time_for_who = std::chrono::seconds(1);
 [[nodiscard]] error gone() noexcept {
   return {error_kind::not_connected, meeting,
           "the connection to the meeting point is broken: rank 0 has ended it (see the output of "
-          "its process), the network has failed, another program uses the port, or a limit cut off "
-          "an earlier call"};
+          "its process), the network has failed, another program uses the port, or an earlier call "
+          "reached its limit while it was sending"};
 }
 
 [[nodiscard]] error refusal(std::uint32_t why, const tcp_launch& launch) noexcept {
@@ -49,8 +49,8 @@ constexpr auto time_for_who = std::chrono::seconds(1);
     case detail::tcp_refusal::doubled:
       return detail::error_in_words_of(
           error_kind::busy, meeting,
-          "rank %u has joined at the meeting point before: was this rank started twice, does it "
-          "join again, or does another world use this meeting point?",
+          "rank %u has already joined at the meeting point: was this rank started twice, did it "
+          "join twice, or does another world use this meeting point?",
           launch.rank);
     case detail::tcp_refusal::other_size:
       return detail::error_in_words_of(
@@ -62,8 +62,8 @@ constexpr auto time_for_who = std::chrono::seconds(1);
     case detail::tcp_refusal::other_world:
       return {error_kind::mismatch, meeting,
               "the meeting point serves a world with a different name: start all ranks of a world "
-              "with the same name of the world and the same kind of bootstrap, and give each world "
-              "its own meeting point"};
+              "with the same world name and the same kind of bootstrap, and give each world its "
+              "own meeting point"};
     case detail::tcp_refusal::too_slow:
       return {error_kind::busy, meeting,
               "too many other clients connected to the meeting point before the calling rank "
@@ -91,9 +91,10 @@ struct host_and_port {
       host = {};
     if (!host.empty()) return host_and_port{host, place.substr(colon + 1)};
   }
-  return error(error_kind::invalid_input, meeting,
-               "a meeting point is a host and a port, as in \"node17:4711\"; an IPv6 address has "
-               "brackets, as in \"[::1]:4711\"");
+  return error(
+      error_kind::invalid_input, meeting,
+      "a meeting point is a host and a port, as in \"node17:4711\"; an IPv6 address must be "
+      "in brackets, as in \"[::1]:4711\"");
 }
 
 }  // namespace
@@ -215,9 +216,10 @@ class [[gnu::visibility("hidden")]] tcp_rank {
   [[nodiscard]] group_result<void> who_is_missing(const wait_limit& limit) {
     const error cause = limit.failure(
         "fence of a world", "that rank has not reached the fence: see the output of its process");
-    const error unknown = limit.failure("fence of a world",
-                                        "some rank has not reached the fence, or the meeting point "
-                                        "does not respond: see the output of the processes");
+    const error unknown =
+        limit.failure("fence of a world",
+                      "at least one rank has not reached the fence, or the meeting point does not "
+                      "respond: see the output of the processes");
     const wait_limit soon(time_for_who);
     if (!send(tcp_frame_type::who, 0, {}, {}, soon).has_value()) return unknown;
     for (;;) {

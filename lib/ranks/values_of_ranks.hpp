@@ -75,9 +75,10 @@ class values_of_ranks {
 [[nodiscard]] inline result<std::size_t> copy_value(std::span<const std::byte> value,
                                                     std::span<std::byte> into) noexcept {
   if (value.size() > into.size())
-    return error::above_limit("get the value of a rank", "bytes", value.size(), into.size(),
-                              "the value does not fit into the memory for it: pass more memory, or "
-                              "run the same program on all ranks");
+    return error::above_limit(
+        "get the value of a rank", "bytes", value.size(), into.size(),
+        "the value is larger than the memory for it: pass more memory, or run "
+        "the same program and the same version of verbspp on all ranks");
   std::ranges::copy(value, into.begin());
   return value.size();
 }
