@@ -129,7 +129,8 @@ transport_result<completed_work> group::state_of(std::uint32_t peer) const noexc
   if (const auto failed = member.failure()) return failed->root();
   return error(
       error_kind::not_connected, connecting,
-      "this peer is not connected: connect it with handshake(), or replace its channel with put()");
+      "this peer is not connected: connect it with handshake(), or replace its channel with put(); "
+      "in a world, then call mend() on all ranks");
 }
 
 result<void> group::check(const channel& member) const noexcept {
