@@ -152,8 +152,10 @@ class reader {
       return no("this is neither `[softN]` nor `[softN port P]`, with N from 0 to 63");
     if (trimmed(inside).empty()) {
       if (*device_number != result_.devices.size())
-        return no("devices are numbered in order: the next device is soft" +
-                  std::to_string(result_.devices.size()));
+        return no("devices are numbered in order: " +
+                  (result_.devices.size() == max_devices
+                       ? "all of them have a section already"
+                       : "the next device is soft" + std::to_string(result_.devices.size())));
       result_.devices.emplace_back();
       port_ = 0;
     } else {
@@ -188,7 +190,7 @@ class reader {
     if (name == "link-layer") return read_layer(value);
     if (name == "mtu") return read_mtu(value);
     if (name == "state") return read_state(value);
-    if (name.starts_with("gid ")) return read_gid(name.substr(4), value);
+    if (name == "gid" || name.starts_with("gid ")) return read_gid(name.substr(3), value);
     if (port_ == 0) {
       if (name == "without") return read_without(value);
       if (name == "numa-node") return read_node(value);
@@ -263,7 +265,7 @@ class reader {
         device().most.device_memory = 0;
       else
         return no(
-            "a device can be without `atomics`, `windows`, `inline`, `extended` and "
+            "`without` accepts only `atomics`, `windows`, `inline`, `extended` and "
             "`device-memory`, not `" +
             std::string(what) + "`");
     }
@@ -293,18 +295,18 @@ class reader {
   /// Makes the checks that require the whole file.
   bool finish() {
     if (result_.devices.empty())
-      return no("no device is described; the first one begins with `[soft0]`");
+      return no("no device is described: begin with the section `[soft0]`");
     for (const place& each : gids_) {
       problem_.line = each.line;
       const gid_entry& own = entry_at(each);
       if (layer_of(own.type) != result_.devices[each.device].ports[each.port].layer)
-        return no("this type of GID belongs to the other link layer");
+        return no("this type of GID does not match the port's link layer");
       for (const place& other : gids_) {
         const bool elsewhere = other.device != each.device || other.port != each.port;
         const gid_entry& entry = entry_at(other);
         if (elsewhere && other.line < each.line && layer_of(entry.type) == layer_of(own.type) &&
             std::memcmp(entry.gid.raw, own.gid.raw, sizeof(own.gid.raw)) == 0)
-          return no("another port has this address, in line " + std::to_string(other.line));
+          return no("another port has this address (see line " + std::to_string(other.line) + ")");
       }
     }
     return true;

@@ -147,15 +147,16 @@ TEST_CASE("an invalid configuration is refused with its line number") {
            mistake{"[soft0]\nmax-queue-pairs = many", 2, "a number from 1 to 16383"},
            mistake{"[soft0]\ngid 16 = ::1 v2", 2, "from 0 to 15"},
            mistake{"[soft0]\ngid x = ::1 v2", 2, "from 0 to 15"},
+           mistake{"[soft0]\ngid = ::1 v2", 2, "from 0 to 15"},
            mistake{"[soft0]\ngid 0 = here v2", 2, "an IPv6 or IPv4 address"},
            mistake{"[soft0]\ngid 0 = :: v2", 2, "other than zero"},
            mistake{"[soft0]\ngid 0 = ::1", 2, "`v1`, `v2` or `infiniband`"},
            mistake{"[soft0]\ngid 0 = ::1 v2 vlan 3", 2, "only `interface N`"},
            mistake{"[soft0]\ngid 0 = ::1 v2 interface", 2, "only `interface N`"},
            mistake{"[soft0]\ngid 0 = ::1 v2 interface 1 2", 2, "only `interface N`"},
-           mistake{"[soft0]\ngid 0 = ::1 infiniband\nmtu = 256", 2, "the other link layer"},
-           mistake{"[soft0]\ngid 0 = ::1 v2\nlink-layer = infiniband", 2, "the other link layer"},
-           mistake{"[soft0]\ngid 0 = ::1 v2\n[soft1]\ngid 3 = ::1 v1", 4, "in line 2"},
+           mistake{"[soft0]\ngid 0 = ::1 infiniband\nmtu = 256", 2, "the port's link layer"},
+           mistake{"[soft0]\ngid 0 = ::1 v2\nlink-layer = infiniband", 2, "the port's link layer"},
+           mistake{"[soft0]\ngid 0 = ::1 v2\n[soft1]\ngid 3 = ::1 v1", 4, "(see line 2)"},
        }) {
     INFO(each.text.substr(0, 60));
     configuration_problem problem;
