@@ -263,7 +263,7 @@ class reader {
     }
     const auto first = number(*text, std::numeric_limits<std::uint64_t>::max());
     if (!first || *first == 0)
-      return no("`:` must be followed by `*`, `P%`, `N` or `N+`, with N from 1 on");
+      return no("`:` must be followed by `*`, `P%`, `N` or `N+`, where N is at least 1");
     fault_.first = *first;
     return true;
   }
@@ -371,7 +371,8 @@ class reader {
     }
     if (what.told != form::usual && verbs[fault_.verb].reports == convention::null)
       return no(
-          "this verb reports an error only by a null pointer and errno: write only the errno");
+          "this verb reports errors only by returning null and setting errno: write only the "
+          "errno");
     const auto error = error_number(text);
     if (!error)
       return no(
@@ -388,8 +389,8 @@ class reader {
       const auto value = number(*vendor_code, std::numeric_limits<std::uint32_t>::max());
       if (!value)
         return no(
-            "`/` must be followed by a vendor code, which is a 32-bit number, or after `skew` by a "
-            "delay");
+            "`/` must be followed by a vendor code, which is a 32-bit number, or, after `skew`, by "
+            "a delay");
       what.vendor_code = static_cast<std::uint32_t>(*value);
     }
     const auto status = status_number(text);

@@ -112,9 +112,9 @@ bool fault_list::say_unstruck() const noexcept {
   bool all_struck = true;
   for (const tally& each : tallies_) {
     if (each.struck != 0) continue;
-    std::fprintf(stderr,
-                 "softverbs: the fault \"%s\" never struck; its occasion arose %llu times\n",
-                 each.text.c_str(), static_cast<unsigned long long>(each.came));
+    std::fprintf(
+        stderr, "softverbs: the fault \"%s\" never struck; its occasion arose %llu time%s\n",
+        each.text.c_str(), static_cast<unsigned long long>(each.came), each.came == 1 ? "" : "s");
     all_struck = false;
   }
   return !all_struck && must_strike_;

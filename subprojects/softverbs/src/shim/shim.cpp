@@ -187,7 +187,7 @@ using namespace softverbs;
 
 SOFTVERBS_EXPORT int softverbs_inject(const char* text) {
   shim::read_environment();
-  return shim::inject(text, "softverbs_inject", "no fault was set");
+  return shim::inject(text, "the argument of softverbs_inject", "no fault was set");
 }
 
 SOFTVERBS_EXPORT void softverbs_reset_faults(void) {

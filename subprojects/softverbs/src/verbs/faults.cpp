@@ -15,7 +15,7 @@ using namespace softverbs;
 
 SOFTVERBS_EXPORT int softverbs_inject(const char* text) {
   faults::read_environment();
-  return faults::inject(text, "softverbs_inject", "no fault was set");
+  return faults::inject(text, "the argument of softverbs_inject", "no fault was set");
 }
 
 SOFTVERBS_EXPORT void softverbs_reset_faults(void) {

@@ -19,19 +19,19 @@ int refuse_nested_poll() noexcept {
   static std::atomic<bool> explained{false};
   return refuse(
       explained,
-      "a thread polls or resizes a completion queue, or destroys or resets one of its queue pairs "
-      "or work queues, between its own ibv_start_poll and ibv_end_poll: softverbs returns EBUSY, "
-      "but some drivers hold a lock in between, and wait forever; call ibv_end_poll first, or "
-      "continue with ibv_next_poll");
+      "a thread polls or resizes a completion queue, or destroys or resets a queue pair or work "
+      "queue that uses it, between ibv_start_poll and ibv_end_poll: softverbs returns EBUSY, but "
+      "with some drivers the thread would wait forever for a lock that it holds; call ibv_end_poll "
+      "first, or continue with ibv_next_poll");
 }
 
 int refuse_nested_post() noexcept {
   static std::atomic<bool> explained{false};
-  return refuse(explained,
-                "a thread posts to a queue pair between its own ibv_wr_start and ibv_wr_complete: "
-                "softverbs returns EBUSY, but some drivers hold a lock in between, and wait "
-                "forever; call ibv_wr_complete or ibv_wr_abort first, or add the request to the "
-                "batch");
+  return refuse(
+      explained,
+      "a thread posts to a queue pair between ibv_wr_start and ibv_wr_complete: softverbs "
+      "returns EBUSY, but with some drivers the thread would wait forever for a lock that "
+      "it holds; call ibv_wr_complete or ibv_wr_abort first, or add the request to the batch");
 }
 
 }  // namespace softverbs
