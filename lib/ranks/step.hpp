@@ -77,8 +77,8 @@ inline constexpr const char* collective_step = "collective step of a world";
             "that rank has reported that it cannot do its part of the step: see the error there"};
   return {
       kind, collective_step,
-      "that rank has aborted the step, because this rank has lost its connection to that rank or "
-      "to a third rank: call mend() on all ranks"};
+      "that rank has aborted the step, because a connection of this rank or of that rank is lost: "
+      "call mend() on all ranks"};
 }
 
 [[nodiscard]] inline error given_up() noexcept {

@@ -154,9 +154,10 @@ class [[gnu::visibility("hidden")]] world::state final
     introduction told{};
     VERBSPP_TRY(length, bootstrap.get(other, key("rank", 0, 0), told, limit));
     if (length < name_begins)
-      return error(error_kind::invalid_input, joining,
-                   "the data that a rank has published through the bootstrap is too short: check "
-                   "that all ranks run the same version of the library");
+      return error(
+          error_kind::invalid_input, joining,
+          "the data that the bootstrap has returned for a rank is too short: run the "
+          "same version of the library on all ranks; if you wrote the bootstrap, check it");
     VERBSPP_TRY(place, detail::signals::place::decode(std::span(told).first(place_size)));
     VERBSPP_TRY(mine, signals.memory());
     if (place.length() != mine.length())
@@ -186,9 +187,10 @@ class [[gnu::visibility("hidden")]] world::state final
     std::array<std::byte, longest_difference> bytes{};
     VERBSPP_TRY(length, bootstrap.get(other, key("endpoint", 0, rank), bytes, limit));
     if (!apply_difference(theirs, std::span(bytes).first(length)))
-      return error(error_kind::invalid_input, joining,
-                   "the endpoint that a rank has published through the bootstrap is invalid: check "
-                   "that all ranks run the same version of the library");
+      return error(
+          error_kind::invalid_input, joining,
+          "the endpoint that the bootstrap has returned for a rank is invalid: run the "
+          "same version of the library on all ranks; if you wrote the bootstrap, check it");
     return endpoint::decode(theirs);
   }
   void connect_later(detail::owned<detail::channel_source> channels) noexcept {
