@@ -65,9 +65,10 @@ peer_list group::connected() noexcept {
 
 group_result<void> group::handshake(std::span<const endpoint> remotes) noexcept {
   if (remotes.size() < size_)
-    return error::above_limit("handshake of a group", "peers of the group", size_, remotes.size(),
-                              "the limit is the number of endpoints that were passed: pass one for "
-                              "each peer; those of peers that are not prepared are ignored");
+    return error::above_limit(
+        "handshake of a group", "peers of the group", size_, remotes.size(),
+        "the limit is the number of endpoints that were passed: pass one for "
+        "each peer; the endpoints for peers that are not prepared are ignored");
   std::optional<std::uint32_t> first;
   error cause;
   std::uint32_t failed = 0;
@@ -158,8 +159,8 @@ result<std::uint32_t> group::add(channel&& member) noexcept {
   }
   return error(
       error_kind::resource_exhausted, adding,
-      "each number of the group is used, or reserved for a peer that is not connected yet: create "
-      "the hub for more channels (hub_options::channels or group_options::spare)");
+      "all numbers of the group are in use, or reserved for peers that are not connected yet: "
+      "create the hub for more channels (hub_options::channels or group_options::spare)");
 }
 
 result<void> group::put(std::uint32_t peer, channel&& member) noexcept {

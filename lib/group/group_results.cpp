@@ -16,6 +16,7 @@ group_error group_results::error() const noexcept {
 std::string group_results::message() const {
   if (refused_) return refused_->message();
   if (size_ == 0) return "succeeded";
+  if (failed_ == 0 && size_ == 1) return "peer " + std::to_string((*this)[0].peer) + " succeeded";
   if (failed_ == 0) return "all " + std::to_string(size_) + " peers succeeded";
   std::string text;
   for (const peer_result& each : *this) {
