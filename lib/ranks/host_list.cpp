@@ -46,14 +46,14 @@ constexpr error_source source_of_wrong_entry{
 [[nodiscard]] const char* objection(const host_entry& host) noexcept {
   if (host.name.empty()) return "a host must have a name";
   if (host.name.size() > host_list::longest_name)
-    return "a host's name must have at most 253 bytes";
+    return "a host's name must be at most 253 bytes long";
   if (std::ranges::any_of(host.name, [](char c) {
         const auto code = static_cast<unsigned char>(c);
         return code <= ' ' || code == 0x7f || c == '[' || c == ']';
       }))
     return "a host's name must not contain spaces, control characters or brackets";
   if (host.ranks == 0)
-    return "each host must have at least one rank: leave out a host without ranks";
+    return "each host must have at least one rank: leave out hosts without ranks";
   return nullptr;
 }
 
@@ -81,8 +81,8 @@ result<host_list> host_list::parse(std::string_view text) noexcept {
       return detail::wrong_entry("the port must be a number from 1 to 65535", read.port_line,
                                  "port");
     if (read.world.size() > longest_world)
-      return detail::wrong_entry("the name of a world must have at most 40 bytes", read.world_line,
-                                 "world");
+      return detail::wrong_entry("the name of a world must be at most 40 bytes long",
+                                 read.world_line, "world");
     std::map<std::string_view, std::size_t> known;
     for (std::size_t i = 0; i < read.hosts.size(); ++i) {
       const host_entry& host = read.hosts[i];
@@ -163,7 +163,7 @@ result<host_list> host_list::first(std::uint32_t ranks) const noexcept {
     return error::out_of_range(detail::listing, "ranks", ranks, "a world has at least one rank");
   if (ranks > size())
     return error::above_limit(detail::listing, "ranks", ranks, size(),
-                              "a world has at most as many ranks as the list");
+                              "a world cannot have more ranks than its list of hosts");
   return detail::without_exceptions(detail::listing, [&]() -> result<host_list> {
     host_list made = *this;
     std::uint32_t left = ranks;

@@ -49,8 +49,8 @@ class followed_text {
 };
 
 constexpr const char* known_entries =
-    "it is unknown: the entries are \"hosts\", \"port\", \"size\" and \"world\", and for a host "
-    "\"name\" and \"ranks\"";
+    "this entry is unknown: the entries are \"hosts\", \"port\", \"size\" and \"world\", and those "
+    "of a host are \"name\" and \"ranks\"";
 
 /// Receives the parts of the text from the parser, one after another.
 class hosts_reader {
