@@ -179,18 +179,18 @@ error none_fit(const address_offer& local, const address_offer& remote) noexcept
         "ports, and leave out gid_index if it is given");
   if (!any_pair(local, remote, same_family))
     return says(
-        "the two ends offer no addresses of the same RoCE version and family, and IPv4 addresses "
-        "do not reach IPv6 addresses: give both ports' network interfaces addresses of the same "
-        "family, and leave out gid_index if it is given");
+        "the two ends offer no addresses of the same RoCE version and family (IPv4 or IPv6): give "
+        "both ports' network interfaces addresses of the same family, and leave out gid_index if "
+        "it is given");
   if (!any_pair(local, remote, same_scope))
     return says(
         "the addresses of the same RoCE version and family have no scope in common (link-local, "
         "unique local, global): give both ports' network interfaces addresses of the same scope, "
         "and leave out gid_index if it is given");
   return says(
-      "the only addresses of the same kind at both ends are link-local or RoCE v1, which are not "
-      "routed, and in different VLANs or subnets: give both ends addresses in one subnet and VLAN, "
-      "or of RoCE v2 that are not link-local");
+      "the only addresses of the same kind at both ends are link-local or RoCE v1 addresses in "
+      "different subnets or VLANs, between which they are not routed: give both ends addresses in "
+      "the same subnet and VLAN, or RoCE v2 addresses that are not link-local");
 }
 
 }  // namespace

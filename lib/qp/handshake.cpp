@@ -56,9 +56,9 @@ const char* wrong_with_route(const endpoint& local, const gid& remote) noexcept 
                         return each.address == source;
                       });
   return is_own ? nullptr
-                : "the peer's address does not resolve: the kernel reaches it from none of the "
-                  "addresses that this end offers (`ip route get`); use the device, port and GID "
-                  "index that open_device_towards finds";
+                : "the peer's address does not resolve: the kernel's route to it has a source "
+                  "address that this end does not offer (check `ip route get`); use the device, "
+                  "port and GID index that open_device_towards finds";
 }
 
 const char* printed(const gid& address, std::array<char, INET6_ADDRSTRLEN>& into) noexcept {
@@ -71,9 +71,10 @@ error in_doubt(const error& cause, const address_pair& pair) noexcept {
   std::array<char, INET6_ADDRSTRLEN> remote{};
   return error_access::with_errno(
       error_in_words_of(cause.kind(), cause.operation(),
-                        "%s does not respond to %s: the two ends have only link-local addresses in "
-                        "common, which are not routed, and there is probably a router between "
-                        "them: give both ports addresses of the same family and scope",
+                        "%s cannot be reached from %s: the only matching addresses of the two ends "
+                        "are link-local ones, which are not routed, and there is probably a router "
+                        "between the ends: give both ports addresses of the same RoCE version, "
+                        "family and scope that are not link-local",
                         printed(pair.remote.address, remote), printed(pair.local.address, local)),
       cause.native_errno());
 }

@@ -373,7 +373,7 @@ TEMPLATE_TEST_CASE_SIG("the error for an unreachable peer names addresses that m
   // global one.
   const gid theirs{{0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0x0a, 0, 0, 0, 0, 0, 0, 0x77}};
   const gid wider{{0x20, 0x01, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}};
-  const std::string pair = to_string(theirs) + " does not respond to " + to_string(own->address);
+  const std::string pair = to_string(theirs) + " cannot be reached from " + to_string(own->address);
   const address_offer ours = remote.addresses;
   remote.address = theirs;
   remote.addresses = {};

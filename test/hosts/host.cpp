@@ -158,11 +158,11 @@ const std::vector<host_pair>& host_pairs() {
       {"with IPv4 only at one end, and IPv6 only at the other",
        host().has(2, "192.0.2.1/24"),
        host().has(2, "2001:db8::2/64"),
-       {.refusal = "IPv4 addresses"}},
+       {.refusal = "(IPv4 or IPv6)"}},
       {"with a single address each, one IPv4 and one IPv6",
        host().version(only::v2).has(2, "192.0.2.1/24"),
        host().version(only::v2).has(2, "2001:db8::2/64"),
-       {.refusal = "IPv4 addresses"}},
+       {.refusal = "(IPv4 or IPv6)"}},
       {"with many addresses at one end that are down, loopback or stale",
        host()
            .has(2, "192.0.2.1/24")
