@@ -65,8 +65,9 @@ result<protection_domain> protection_domain::create_parent(const protection_doma
     return error(error_kind::invalid_input, operation, "this thread domain was moved from");
   const class context& parent = domain.context();
   if (threads.state_->owner != parent)
-    return error(error_kind::invalid_input, operation,
-                 "protection domain and thread domain must be created from the same context");
+    return error(
+        error_kind::invalid_input, operation,
+        "the protection domain and the thread domain must be created from the same context");
   const protection_domain below = domain.below();
   ibv_parent_domain_init_attr initial{};
   initial.pd = below.native_handle();

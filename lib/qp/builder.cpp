@@ -93,8 +93,9 @@ result<void> check_parents(const queue_pair_settings& settings) noexcept {
         error_kind::invalid_input, building,
         "the shared receive queue must be created in the protection domain of the queue pair");
   if (settings.send_queue->context() != parent || settings.receive_queue->context() != parent)
-    return error(error_kind::invalid_input, building,
-                 "protection domain and completion queues must be created from the same context");
+    return error(
+        error_kind::invalid_input, building,
+        "the protection domain and the completion queues must be created from the same context");
   constexpr access_flags known = access::local_write | access::any_remote;
   if (!known.contains(settings.connection.access))
     return error::out_of_range(building, "access flags", settings.connection.access.bits,
@@ -107,8 +108,8 @@ result<void> check_parents(const queue_pair_settings& settings) noexcept {
 error creation_failure(int errnum, const char* operation) noexcept {
   return error::from_errno(
       errnum, operation,
-      errnum == EINVAL ? "no limit that the device reports is exceeded: usually max_inline_data is "
-                         "too large, or the queues are too long for that many elements per request"
+      errnum == EINVAL ? "usually max_inline_data, for which devices report no limit, is too "
+                         "large, or the queues are too long for that many elements per request"
                        : advice_on_queue_memory(errnum));
 }
 

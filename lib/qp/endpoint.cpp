@@ -172,8 +172,8 @@ result<void> check_mtu(const endpoint& local, const endpoint& remote) noexcept {
     return success();
   return error::mismatch("compare endpoints", "path MTU in bytes", local.mtu.bytes(),
                          remote.mtu.bytes(),
-                         "request the same path MTU at both ends, at most the active MTU of both "
-                         "ports, or leave it out at both");
+                         "request the same path MTU at both ends, no larger than the active MTU of "
+                         "either port, or leave path_mtu out at both");
 }
 
 bool is_offered(const endpoint& end) noexcept {
@@ -328,7 +328,7 @@ std::ostream& operator<<(std::ostream& out, const endpoint& end) {
   if (end.service_level.value() != 0)
     out << ", service level " << std::to_string(end.service_level.value());
   if (end.addresses.size() > 1)
-    out << ", one of " << std::to_string(end.addresses.size()) << " addresses";
+    out << ", offers " << std::to_string(end.addresses.size()) << " addresses";
   if (end.owner == 0) return out;
   std::array<char, 64> connection{};
   std::snprintf(connection.data(), connection.size(),
@@ -377,8 +377,8 @@ result<void> check_newer(const endpoint& remote, const endpoint& last) noexcept 
     return success();
   return error::outdated("compare endpoints", "generation of the remote end", remote.generation,
                          last.generation,
-                         "this is an endpoint of an earlier connection: this end needs the "
-                         "endpoint that the peer's channel has after the peer has renewed it");
+                         "this is an endpoint of an earlier connection: pass the new endpoint, "
+                         "which renew() has returned at the peer");
 }
 
 }  // namespace verbspp

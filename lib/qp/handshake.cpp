@@ -116,8 +116,8 @@ result<void> connect_as(queue_pair_data& queue_pair, const endpoint& remote) noe
 
 }  // namespace
 
-// If the peer could not be reached, adds the probable reason, if one is found: the two ends have
-// only link-local addresses in common, or the kernel has no route to the peer from this port.
+// If the peer could not be reached, adds the probable reason, if one is found: the only matching
+// addresses are link-local, or the kernel has no route to the peer from this port.
 error explained(const error& cause, const endpoint& local, const endpoint& remote) noexcept {
   const int errnum = cause.native_errno();
   if (local.link_layer != link_layer::ethernet ||

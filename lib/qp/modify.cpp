@@ -55,12 +55,12 @@ const char* usual_cause(int errnum, queue_pair_state to, queue_pair_attribute_se
                  ? "usually the queue key has its highest bit set, which needs CAP_NET_RAW"
                  : nullptr;
     case EINVAL:
-      if (to == queue_pair_state::ready_to_receive && given.contains(queue_pair_attribute::path))
-        return "usually the GID index, the path MTU (above a port's active MTU) or the port number "
-               "is wrong";
       if (given.contains(queue_pair_attribute::alternate_path))
         return "usually the alternate path is wrong or not supported: Linux supports alternate "
                "paths only on InfiniBand ports";
+      if (to == queue_pair_state::ready_to_receive && given.contains(queue_pair_attribute::path))
+        return "usually the GID index or the port number is wrong, or the path MTU is above a "
+               "port's active MTU";
       if (given.contains(queue_pair_attribute::port))
         return "usually the device does not have the port or the pkey index, or does not support "
                "the access flags";
@@ -143,7 +143,8 @@ constexpr auto sentences(const char (&prefix)[Prefix]) noexcept {
 }
 constexpr auto missing_attribute =
     sentences("this transition requires an attribute that is missing: ");
-constexpr auto strange_attribute = sentences("this transition does not accept the attribute: ");
+constexpr auto strange_attribute =
+    sentences("this transition does not accept an attribute in the mask: ");
 
 error wrong_attribute(const char* operation, const auto& sentence, int attributes) noexcept {
   const int first = std::countr_zero(static_cast<unsigned>(attributes));

@@ -116,7 +116,9 @@ result<void> queue_pair_owner::join(const gid& group, lid multicast_lid) noexcep
   if (errnum != 0)
     return error::from_errno(
         errnum, operation,
-        errnum == EINVAL ? "on InfiniBand, usually the group's LID is wrong" : nullptr);
+        errnum == EINVAL
+            ? "on InfiniBand, usually the LID is not that of a multicast group (0xc000..0xfffe)"
+            : nullptr);
   joined->next = std::move(groups_);
   groups_ = std::move(joined);
   return success();
@@ -130,7 +132,7 @@ result<void> queue_pair_owner::leave(const gid& group, lid multicast_lid) noexce
     link = &(*link)->next;
   if (!*link)
     return error(error_kind::not_found, operation,
-                 "the queue pair has not joined this group, with this LID, by join_multicast");
+                 "the queue pair has not joined this group with this LID through join_multicast");
   const ibv_gid address = group.native();
   const int errnum = errno_of(ibv_detach_mcast(native_, &address, multicast_lid.value()));
   if (errnum != 0) return error::from_errno(errnum, operation);

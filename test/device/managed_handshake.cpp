@@ -107,7 +107,7 @@ TEST_CASE("the attributes of a connection manager are checked before the device 
   refused([](auto& by) { by.ready_to_receive.mask &= ~IBV_QP_DEST_QPN; }, "modify INIT -> RTR",
           "missing: destination queue pair");
   refused([](auto& by) { by.ready_to_receive.mask |= IBV_QP_QKEY; }, "modify INIT -> RTR",
-          "does not accept the attribute: queue key");
+          "does not accept an attribute in the mask: queue key");
   refused([](auto& by) { by.ready_to_receive.attributes.qp_state = IBV_QPS_RTS; },
           "modify INIT -> RTR", "for a transition to another state: see their qp_state");
 

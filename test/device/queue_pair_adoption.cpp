@@ -317,7 +317,7 @@ TEST_CASE("the attributes of a connection manager are checked before a transitio
     CHECK(asked.calls() == 0);
   };
   refused(IBV_QP_PATH_MTU, 0, IBV_QPS_RTR, "missing: path MTU");
-  refused(0, IBV_QP_QKEY, IBV_QPS_RTR, "does not accept the attribute: queue key");
+  refused(0, IBV_QP_QKEY, IBV_QPS_RTR, "does not accept an attribute in the mask: queue key");
   refused(0, 0, IBV_QPS_RTS, "for a transition to another state: see their qp_state");
 
   prepared pair = must(bed.left().build());
@@ -347,7 +347,8 @@ TEST_CASE("a queue pair of a C program can be modified with checked attributes")
     CHECK(must(pair.query()).access().contains(access::local_write));
   }
   const error strange = failure_of(modify_native(made, attributes, IBV_QP_QKEY));
-  CHECK_THAT(strange.message(), Catch::EndsWith("does not accept the attribute: queue key"));
+  CHECK_THAT(strange.message(),
+             Catch::EndsWith("does not accept an attribute in the mask: queue key"));
   {
     const failing_verb fails("ibv_modify_qp", EIO);
     CHECK(failure_of(modify_native(made, attributes, IBV_QP_ACCESS_FLAGS)).native_errno() == EIO);

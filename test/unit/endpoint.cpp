@@ -523,8 +523,8 @@ TEST_CASE("an endpoint of an earlier connection is refused with both generations
   };
   CHECK(refused(3, 3) ==
         "compare endpoints: generation of the remote end: 3 is not above 3, the previous one; this "
-        "is an endpoint of an earlier connection: this end needs the endpoint that the peer's "
-        "channel has after the peer has renewed it");
+        "is an endpoint of an earlier connection: pass the new endpoint, which renew() has "
+        "returned at the peer");
   CHECK(contains(refused(2, 3), "2 is not above 3"));
   CHECK(contains(refused(1, 0xffffffff), "1 is not above 4294967295"));
 

@@ -57,11 +57,11 @@ TEST_CASE("the error about a refused modification states the reason") {
                 "this transition requires an attribute that is missing: path MTU");
   check_refused(IBV_QPT_UC, IBV_QPS_INIT, IBV_QPS_RTR, peer | IBV_QP_MAX_DEST_RD_ATOMIC,
                 "modify INIT -> RTR",
-                "this transition does not accept the attribute: max reads as target");
+                "this transition does not accept an attribute in the mask: max reads as target");
   check_refused(IBV_QPT_RC, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QP_STATE, "modify RTR -> RTS",
                 "an attribute that is missing: ACK timeout");
   check_refused(IBV_QPT_RC, IBV_QPS_RTS, IBV_QPS_RTS, IBV_QP_CAP, "modify RTS -> RTS",
-                "does not accept the attribute: unknown attribute");
+                "does not accept an attribute in the mask: unknown attribute");
   check_refused(IBV_QPT_RC, IBV_QPS_RESET, IBV_QPS_RTS, IBV_QP_STATE, "modify RESET -> RTS",
                 "see the state diagram in docs/queue_pair_states.md");
 }
