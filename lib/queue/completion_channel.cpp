@@ -290,12 +290,12 @@ result<completion_channel> completion_channel::create(const class context& paren
   ibv_comp_channel* const created = ibv_create_comp_channel(parent.native_handle());
   if (created == nullptr) {
     const int errnum = errno;
-    return error::from_errno(
-        errnum, operation,
-        errnum == EMFILE
-            ? "each completion channel needs a file descriptor: raise the limit (`ulimit -n`), or "
-              "let completion queues share one, or channels share a hub"
-            : nullptr);
+    return error::from_errno(errnum, operation,
+                             errnum == EMFILE
+                                 ? "each completion channel needs a file descriptor: raise the "
+                                   "limit (`ulimit -n`), let several completion queues share a "
+                                   "completion channel, or let several channels share a hub"
+                                 : nullptr);
   }
   if (const int errnum = detail::make_nonblocking(created->fd); errnum != 0) {
     ibv_destroy_comp_channel(created);

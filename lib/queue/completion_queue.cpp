@@ -68,9 +68,9 @@ result<reference<completion_queue_state>> create_queue(const context& parent,
   VERBSPP_TRY(device, parent.query_device());
   const auto limit = static_cast<std::size_t>(std::max(device.max_cqe, 0));
   if (capacity > limit)
-    return error::above_limit(operation, "capacity in completions", capacity, limit,
-                              "the device imposes this limit (max_cqe): make room for fewer "
-                              "completions, or use several queues");
+    return error::above_limit(
+        operation, "capacity in completions", capacity, limit,
+        "the device imposes this limit (max_cqe): request a smaller queue, or use several queues");
   // The state is created first, because the queue's events refer to it.
   reference<completion_queue_state> state(
       new (std::nothrow) completion_queue_state(parent, std::move(channel), features));
@@ -177,10 +177,11 @@ error poll_failure(int returned) noexcept VERBSPP_NONBLOCKING {
 error poll_failure(int errnum, const char* operation) noexcept VERBSPP_NONBLOCKING {
   const error failure = error::from_errno(errnum, operation);
   if (errnum == EBUSY)
-    return failure.as(error_kind::busy,
-                      "the driver refused to start polling: do not poll in the function that "
-                      "poll_each calls; if the queue has the wall clock, which the driver cannot "
-                      "always read, poll again");
+    return failure.as(
+        error_kind::busy,
+        "the driver refused to start polling: do not poll in the function that poll_each or "
+        "wait_each calls; if the queue has completion_feature::wall_clock, poll again, because the "
+        "driver cannot read the clock at every moment");
   return failure.as(error_kind::driver,
                     "the completion queue is broken, usually because it overran or the device "
                     "failed: see the kernel's log, and give the queue room for all work that can "

@@ -7,8 +7,8 @@
 namespace verbspp::detail {
 
 inline constexpr const char* sessions_dont_nest =
-    "this thread is polling an extended completion queue already: sessions don't nest, so do not "
-    "poll in the function that poll_each calls";
+    "this thread is already polling an extended completion queue: polling sessions cannot be "
+    "nested, so do not poll in the function that poll_each or wait_each calls";
 
 /// The error for a failed poll or polling session. softverbs returns EBUSY if a queue is polled
 /// within its own session; other drivers may deadlock.

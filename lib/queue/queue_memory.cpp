@@ -11,7 +11,7 @@ const char* advice_on_queue_memory(int errnum) noexcept {
   if (errnum != ENOMEM) return nullptr;
   rlimit limit{};
   if (::getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur != RLIM_INFINITY)
-    return "queues usually are locked memory: raise the limit (`ulimit -l`, "
+    return "queues usually occupy locked memory: raise the limit (`ulimit -l`, "
            "/etc/security/limits.conf, LimitMEMLOCK= of systemd), or create fewer or shorter "
            "queues; if that does not help, the device, the machine or the cgroup of the process is "
            "out of memory or of such objects (`rdma resource`)";

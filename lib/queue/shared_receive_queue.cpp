@@ -38,9 +38,10 @@ result<shared_receive_queue> shared_receive_queue::create(const class protection
   VERBSPP_TRYV(detail::check_usable(creating_receive_queue, domain));
   VERBSPP_TRY(device, domain.context().query_device());
   if (device.max_srq <= 0)
-    return error(error_kind::not_supported, creating_receive_queue,
-                 "this device has no shared receive queues. Services, and hubs and groups with a "
-                 "message pool, require them: post receives to each queue pair or channel instead");
+    return error(
+        error_kind::not_supported, creating_receive_queue,
+        "this device has no shared receive queues: post receives to each queue pair or channel "
+        "instead; a service, or a hub or group with a message pool, needs a device that has them");
   if (max_work_requests.value() == 0)
     return error::out_of_range(creating_receive_queue, "max work requests", 0,
                                "the smallest queue holds 1");
@@ -133,8 +134,9 @@ bool async_event::concerns(const shared_receive_queue& queue) const noexcept {
 
 std::ostream& operator<<(std::ostream& out, const shared_receive_queue& queue) {
   if (queue.native_handle() == nullptr) return out << "shared receive queue that was moved from";
-  return out << "shared receive queue of " << std::to_string(queue.capacities().max_work_requests)
-             << " receives, device " << queue.protection_domain().context().device_name();
+  return out << "shared receive queue, room for "
+             << std::to_string(queue.capacities().max_work_requests) << ", device "
+             << queue.protection_domain().context().device_name();
 }
 
 }  // namespace verbspp

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <verbspp/base/detail/words.hpp>
 #include <verbspp/base/error.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/queue/completion_queue.hpp>
@@ -28,7 +29,8 @@ namespace verbspp::detail {
 /// True if the events that were polled for one of the program's descriptors end a wait.
 [[nodiscard]] inline result<bool> ends_wait(const pollfd& seen, const char* operation) noexcept {
   if ((seen.revents & POLLNVAL) != 0)
-    return error::out_of_range(operation, "the watched file descriptor", seen.fd, "it is not open");
+    return error_in_words_of(error_kind::invalid_input, operation,
+                             "the watched file descriptor %d is not open", seen.fd);
   return seen.revents != 0;
 }
 

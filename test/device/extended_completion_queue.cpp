@@ -124,7 +124,7 @@ TEST_CASE_METHOD(extended_sender<plain_fields>,
   take_each(*queue, 1, [&](const auto&) {
     const error e = failure_of(queue->poll_each([](const auto&) {}));
     CHECK(e == error_kind::busy);
-    CHECK_THAT(e.message(), Catch::Contains("sessions don't nest"));
+    CHECK_THAT(e.message(), Catch::Contains("sessions cannot be nested"));
     CHECK(failure_of(other->poll_each([](const auto&) {})) == error_kind::busy);
   });
   must(pair.left.post_write({.remote = target.remote()}, {.id = 2}));

@@ -130,7 +130,7 @@ TEST_CASE("a wait with a watched descriptor refuses invalid descriptors and empt
   const error e = failure_of(queue.wait_watching(into, patience, closed));
   CHECK(e == error_kind::invalid_input);
   CHECK_THAT(e.message(),
-             Catch::Contains("the watched file descriptor") && Catch::Contains("it is not open"));
+             Catch::Contains("the watched file descriptor") && Catch::Contains("is not open"));
   CHECK(failure_of(queue.wait_watching({}, patience, -1)) == error_kind::invalid_input);
   const auto moved = std::move(queue);
   // NOLINTNEXTLINE(bugprone-use-after-move): the test checks the moved-from queue
