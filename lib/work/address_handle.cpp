@@ -23,7 +23,7 @@ const char* usual_cause(int errnum) noexcept {
       return "the peer's GID does not resolve: check that its address is reachable from this port "
              "(ping the IP address behind the GID)";
     case EINVAL:
-      return "usually the GID index is not in the port's table, or the port number is wrong";
+      return "usually the port's GID table has no valid entry at the GID index of the path";
     default:
       return nullptr;
   }
@@ -69,9 +69,11 @@ result<address_handle> address_handle::create_reply(const class protection_domai
       ibv_init_ah_from_wc(domain.context().native_handle(), port.value(), &completion,
                           reinterpret_cast<ibv_grh*>(datagram.header().data()), &address));
   if (errnum != 0)
-    return error::from_errno(errnum, operation,
-                             "usually the datagram's destination GID is not one of this port's: "
-                             "use the port that received it");
+    return error::from_errno(
+        errnum, operation,
+        "usually the datagram's destination GID is not one of this port's: use the port that "
+        "received it or, if the destination is a multicast group, call address_handle::create with "
+        "the datagram's source_address()");
   return create(domain, address, creating_handle);
 }
 

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 namespace verbspp {
 
@@ -14,6 +15,25 @@ namespace {
 bool means_full(int errnum) noexcept {
   return errnum == ENOMEM || errnum == EAGAIN || errnum == ENOBUFS || errnum == ENOSPC ||
          errnum == EOVERFLOW;
+}
+
+bool is_receive(std::string_view operation) noexcept { return operation.ends_with("recv"); }
+
+const char* advice_on_full(std::string_view operation) noexcept {
+  return is_receive(operation) ? "the queue is full: poll completions first, or create the queue "
+                                 "with room for more receives"
+                               : "the queue is full: poll completions first, or create the queue "
+                                 "with room for more work requests; unsignaled requests occupy it "
+                                 "until a later signaled one has completed";
+}
+
+/// The usual cause of EINVAL. Null for a shared receive queue, which has no usual one.
+const char* usual_cause(std::string_view operation) noexcept {
+  if (operation == detail::posting_receive)
+    return "usually the queue pair's current state does not permit receives";
+  return is_receive(operation) ? nullptr
+                               : "usually the device does not support such a request, or does not "
+                                 "accept it in the queue pair's current state";
 }
 
 }  // namespace
@@ -29,16 +49,8 @@ error detail::post_failure(int returned, const char* operation, std::size_t elem
         "max_receive_elements of the builder, or max_elements of a shared receive queue");
   if (means_full(errnum))
     return error::from_errno(errnum, operation)
-        .as(error_kind::would_block,
-            "the queue is full: take completions first, or create the queue with room for more "
-            "work requests; unsignaled requests occupy it until a later signaled one has "
-            "completed");
-  return error::from_errno(
-      errnum, operation,
-      errnum == EINVAL
-          ? "usually the device does not accept such a request in the queue pair's current state, "
-            "or with that much inline data, or does not support it at all"
-          : nullptr);
+        .as(error_kind::would_block, advice_on_full(operation));
+  return error::from_errno(errnum, operation, errnum == EINVAL ? usual_cause(operation) : nullptr);
 }
 
 error detail::post_failure(int returned, const char* operation, const ibv_send_wr& refused,
@@ -107,16 +119,15 @@ error detail::cannot_flush(const char* operation, bool nowhere) noexcept VERBSPP
 }
 
 error detail::no_such_operation(const char* operation) noexcept VERBSPP_NONBLOCKING {
-  return {
-      error_kind::not_supported, operation,
-      "this queue pair does not have this operation: the device lacks it, or the queue pair was "
-      "created without it"};
+  return {error_kind::not_supported, operation,
+          "this queue pair does not support this operation: the device lacks it, or the queue pair "
+          "was created without it"};
 }
 
 error detail::no_fence(const char* operation) noexcept VERBSPP_NONBLOCKING {
   return {error_kind::invalid_input, operation,
-          "only RC has a fence, because UC and UD have no reads for a request to wait for: leave "
-          "out .fenced"};
+          "only RC supports fences, because UC and UD have no reads for a request to wait for: "
+          "leave out .fenced"};
 }
 
 error detail::cannot_bind(const char* operation, bool to_no_bytes) noexcept VERBSPP_NONBLOCKING {

@@ -381,7 +381,7 @@ TEST_CASE("an operation that a device's extended interface lacks is refused") {
     const batch_error e = failure_of(outcome);
     CHECK(e.kind() == error_kind::not_supported);
     CHECK(e.accepted() == 0);
-    CHECK_THAT(e.message(), Catch::Contains("this queue pair does not have this operation"));
+    CHECK_THAT(e.message(), Catch::Contains("this queue pair does not support this operation"));
   };
   is_refused(calls.wr_atomic_cmp_swp,
              [&](auto& batch) { batch.post_compare_and_swap({.result = into, .remote = word}); });

@@ -329,13 +329,13 @@ TEST_CASE("UC: a fence is refused even in a batch because there are no reads to 
                            prepared_of<transport::uc>(bed, bed.right_queue));
   const error single = failure_of(pair.left.post_send({.fenced = true}, {.id = 1}));
   CHECK(single == error_kind::invalid_input);
-  CHECK_THAT(single.message(), Catch::Contains("only RC has a fence"));
+  CHECK_THAT(single.message(), Catch::Contains("only RC supports fences"));
   const batch_error batched = failure_of(pair.left.post_batch<2>([](auto& batch) {
     batch.post_send({}, {.id = 2});
     batch.post_send({.fenced = true}, {.id = 3});
   }));
   CHECK(batched.accepted() == 0);
-  CHECK_THAT(batched.message(), Catch::Contains("only RC has a fence"));
+  CHECK_THAT(batched.message(), Catch::Contains("only RC supports fences"));
   CHECK(count_within_a_moment(bed.left_queue) == 0);
 }
 
