@@ -44,19 +44,19 @@ constexpr std::array statuses{
     status_description{
         work_status::local_protection_error, local_programming, "local protection error",
         "a scatter-gather element is not covered by its lkey: the lkey is wrong, the region was "
-        "released, the range is out of bounds, the region belongs to another protection domain, or "
-        "the region lacks local write for a receive, a read or an atomic operation"},
+        "deregistered, the range is out of bounds, the region belongs to another protection "
+        "domain, or the region lacks local write for a receive, a read or an atomic operation"},
     status_description{
         work_status::flushed, work_error_class::flushed, "flushed",
         "the request was aborted, though it may have been executed: the queue pair is in an error "
         "state; the cause is the first completion that failed with another status, an asynchronous "
-        "event, or a call that closed the queue pair"},
+        "event, or a call that moved the queue pair to ERR, such as to_error() or close()"},
     status_description{
         work_status::memory_window_bind_error, local_programming, "memory window bind error",
-        "check that region, window and queue pair belong to the same protection domain, that the "
-        "region was registered with access::window_bind, and that a window of type 2 was "
-        "invalidated since its last bind; the rkey of this window is now unknown, so destroy the "
-        "window and create a new one"},
+        "check that the region, the window and the queue pair belong to the same protection "
+        "domain, that the region was registered with access::window_bind, and that a window of "
+        "type 2 was invalidated since its last bind; after a failed bind, the rkey of the window "
+        "is unknown, so destroy the window and create a new one"},
     status_description{work_status::bad_response_error, work_error_class::transport,
                        "bad response error",
                        "the peer responded with an unexpected packet: check that both ends are "
@@ -72,17 +72,16 @@ constexpr std::array statuses{
                        "atomic operations at once than it allows"},
     status_description{work_status::remote_access_error, remote, "remote access error",
                        "the peer denied the access: the rkey is stale or wrong, the range is out "
-                       "of bounds, the right is missing on the region or on the peer's queue pair, "
-                       "or they are in different protection domains"},
+                       "of bounds, the region or the peer's queue pair does not grant the right, "
+                       "or the two are in different protection domains"},
     status_description{work_status::remote_operation_error, remote, "remote operation error",
                        "the peer failed while it executed the request, usually because of a bad "
                        "receive buffer at its end; check the peer's completions"},
-    status_description{
-        work_status::retry_exceeded, timeout, "transport retry exceeded",
-        "the peer did not respond: usually it no longer exists, is not connected to this queue "
-        "pair, or is unreachable (address, GID type, MTU or PSN differ, or the path does not carry "
-        "packets of this MTU), or each attempt was lost; the time is at least ACK timeout x (retry "
-        "count + 1)"},
+    status_description{work_status::retry_exceeded, timeout, "transport retry exceeded",
+                       "the peer did not respond: usually it no longer exists, is not connected to "
+                       "this queue pair, or is unreachable (address, GID type, MTU or PSN differ, "
+                       "or the path does not carry packets of this MTU), or each attempt was lost; "
+                       "the device waits at least ACK timeout x (retry count + 1) for a response"},
     status_description{work_status::receiver_not_ready_retry_exceeded, timeout,
                        "receiver not ready, retry exceeded",
                        "the peer had no receive posted in time: post receives at the peer before "
