@@ -80,10 +80,9 @@ result<void> memory_window_owner::adopt(const protection_domain& domain, memory_
                  "the memory window belongs to another protection domain: pass the one in which it "
                  "was created");
   if (native->type != static_cast<ibv_mw_type>(type))
-    return error(
-        error_kind::invalid_input, operation,
-        "the ibv_mw has another type (1 or 2, in its member `type`) than this memory_window: adopt "
-        "it with a memory_window of its type");
+    return error(error_kind::invalid_input, operation,
+                 "the ibv_mw is of a different type (1 or 2, in its member `type`) than this "
+                 "memory_window: adopt it as a memory_window of its own type");
   native_ = native;
   whose_ = whose;
   return success();

@@ -92,7 +92,10 @@ result<page_range> page_range::allocate(std::size_t count, std::size_t size,
   }
   const std::size_t rounded = rounded_up(length, page);
   void* const memory = map_aligned(rounded, options.alignment, page);
-  if (memory == nullptr) return error::from_errno(errno, "mmap", "there is not enough memory");
+  if (memory == nullptr)
+    return error::from_errno(errno, "mmap",
+                             "usually there is not enough memory, or the process is at the limit "
+                             "of its address space (`ulimit -v`)");
   pages_appear(memory, rounded, page);
   return page_range(memory, rounded, page_kind::normal);
 }

@@ -48,7 +48,7 @@ result<remote_memory_description> remote_memory_description::decode(
   if (in[version_at] != version)
     return error::mismatch(operation, "format version", std::to_integer<int>(version),
                            std::to_integer<int>(in[version_at]),
-                           "both ends need the same version of verbspp's formats");
+                           "use the same version of verbspp at both ends");
   const remote_memory_description memory{
       .address = load_big_endian(in.subspan<address_at, 8>()),
       .length = load_big_endian(in.subspan<length_at, 8>()),
@@ -61,8 +61,8 @@ result<remote_memory_description> remote_memory_description::decode(
                                "bytes are damaged, or were not created with encode");
   if (memory.length > std::numeric_limits<std::uint64_t>::max() - memory.address)
     return error(error_kind::invalid_input, operation,
-                 "address and length together exceed the address space: the bytes are damaged, or "
-                 "describe no memory");
+                 "the memory would end beyond the address space: the bytes are damaged, or were "
+                 "not created with encode from a valid handle");
   if (!memory.rights.contains(needed))
     return error(error_kind::permission, operation,
                  "the handle does not grant all of the requested rights: the peer must grant "

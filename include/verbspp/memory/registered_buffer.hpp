@@ -401,7 +401,9 @@ class VERBSPP_CONSUMABLE registered_buffer {
     if (size == 0) return detail::region_is_gone(operation);
     if (first > size) return error::above_limit(operation, "first element", first, size);
     if (count > size - first)
-      return error::above_limit(operation, "elements from the first on", count, size - first);
+      return error::above_limit(
+          operation, "number of elements", count, size - first,
+          "the limit is the number of elements from index `first` to the end");
     return success();
   }
 

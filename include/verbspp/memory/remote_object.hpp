@@ -142,8 +142,9 @@ class remote_array : public remote_memory<Rights> {
     if (first > size())
       return error::above_limit("remote_array::elements", "first element", first, size());
     if (count > size() - first)
-      return error::above_limit("remote_array::elements", "elements from the first on", count,
-                                size() - first);
+      return error::above_limit(
+          "remote_array::elements", "number of elements", count, size() - first,
+          "the limit is the number of elements from index `first` to the end");
     return remote_array(remote_memory<Rights>(this->address() + first * sizeof(Element),
                                               count * sizeof(Element), this->rkey()));
   }

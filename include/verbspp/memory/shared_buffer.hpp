@@ -236,8 +236,9 @@ class VERBSPP_CONSUMABLE shared_buffer {
     if (first > size())
       return error::above_limit("shared_buffer::part", "first element", first, size());
     if (count > size() - first)
-      return error::above_limit("shared_buffer::part", "elements from the first on", count,
-                                size() - first);
+      return error::above_limit(
+          "shared_buffer::part", "number of elements", count, size() - first,
+          "the limit is the number of elements from index `first` to the end");
     return shared_part<Rights, Element>(*this, first, count);
   }
 
