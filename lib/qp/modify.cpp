@@ -66,9 +66,9 @@ const char* usual_cause(int errnum, queue_pair_state to, queue_pair_attribute_se
                "the access flags";
       if (given.contains(queue_pair_attribute::ack_timeout))
         return "usually the device does not support the timeout, a retry count or the read depth";
-      return "usually the queue pair is not in the state in which this transition begins: after a "
-             "failure, the device itself moves it to ERR or SQE, which query_state() and "
-             "ibv_query_qp report";
+      return "usually the queue pair is not in the state in which this transition begins (after a "
+             "failure, the device itself moves it to ERR or SQE, as query_state() and ibv_query_qp "
+             "report), or the device does not support one of the attributes";
     default:
       return nullptr;
   }

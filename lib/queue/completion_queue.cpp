@@ -199,8 +199,8 @@ error moved_from_queue(const char* operation) noexcept {
 
 error queue_without_features() noexcept {
   return {error_kind::invalid_input, "completion_queue::with",
-          "this completion queue was not created with all of these features: create a "
-          "completion_queue_with that has them"};
+          "this completion queue was not created or adopted with all of these features: create or "
+          "adopt a completion_queue_with that has them"};
 }
 
 result<reference<completion_queue_state>> completion_queue_state::create(

@@ -78,8 +78,8 @@ error detail::datagram_too_long(const char* operation, std::uint64_t length,
                                 std::uint32_t most) noexcept VERBSPP_NONBLOCKING {
   return error::above_limit(
       operation, "bytes of a datagram", length, most,
-      "the address handle has this limit, usually the smaller MTU of the two ports: send several "
-      "datagrams, or configure a larger MTU for both ports");
+      "the destination has this limit, which is usually the smaller MTU of the two ports: send "
+      "several datagrams, or configure a larger MTU for both ports");
 }
 
 error detail::remote_too_short(const char* operation, std::uint64_t local,

@@ -386,7 +386,8 @@ TEST_CASE("a queue that was passed on as a plain queue can be given its features
         failure_of(
             passed_on.with<completion_feature::waitable | completion_feature::extended>())}) {
     CHECK(e == error_kind::invalid_input);
-    CHECK_THAT(e.message(), Catch::Contains("was not created with all of these features"));
+    CHECK_THAT(e.message(),
+               Catch::Contains("was not created or adopted with all of these features"));
   }
   auto ends = must(bed.builder(waitable).access(all_rights).build());
   CHECK(must(ends.send_completion_queue().with<completion_feature::waitable>()) == waitable);
