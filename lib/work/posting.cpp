@@ -17,23 +17,23 @@ bool means_full(int errnum) noexcept {
          errnum == EOVERFLOW;
 }
 
-bool is_receive(std::string_view operation) noexcept { return operation.ends_with("recv"); }
+bool posts_receives(std::string_view operation) noexcept { return operation.ends_with("recv"); }
 
-const char* advice_on_full(std::string_view operation) noexcept {
-  return is_receive(operation) ? "the queue is full: poll completions first, or create the queue "
-                                 "with room for more receives"
-                               : "the queue is full: poll completions first, or create the queue "
-                                 "with room for more work requests; unsignaled requests occupy it "
-                                 "until a later signaled one has completed";
+const char* advice_on_full(const char* operation) noexcept {
+  if (posts_receives(operation))
+    return "the queue is full: poll completions first, or create the queue with room for more "
+           "receives";
+  return "the queue is full: poll completions first, or create the queue with room for more work "
+         "requests; unsignaled requests occupy it until a later signaled one has completed";
 }
 
 /// The usual cause of EINVAL. Null for a shared receive queue, which has no usual one.
-const char* usual_cause(std::string_view operation) noexcept {
+const char* cause_of_refusal(std::string_view operation) noexcept {
   if (operation == detail::posting_receive)
     return "usually the queue pair's current state does not permit receives";
-  return is_receive(operation) ? nullptr
-                               : "usually the device does not support such a request, or does not "
-                                 "accept it in the queue pair's current state";
+  if (posts_receives(operation)) return nullptr;
+  return "usually the device does not support such a request, or does not accept it in the queue "
+         "pair's current state";
 }
 
 }  // namespace
@@ -50,7 +50,8 @@ error detail::post_failure(int returned, const char* operation, std::size_t elem
   if (means_full(errnum))
     return error::from_errno(errnum, operation)
         .as(error_kind::would_block, advice_on_full(operation));
-  return error::from_errno(errnum, operation, errnum == EINVAL ? usual_cause(operation) : nullptr);
+  return error::from_errno(errnum, operation,
+                           errnum == EINVAL ? cause_of_refusal(operation) : nullptr);
 }
 
 error detail::post_failure(int returned, const char* operation, const ibv_send_wr& refused,
