@@ -41,8 +41,8 @@ error no_address(const unusable_addresses& unusable, const char* operation) noex
   const std::array<reason, 5> reasons{{
       {unusable.foreign,
        "no GID of the port is usable: at least one belongs to a network interface that has no IP "
-       "address in this process's network namespace (its container): give an interface of the port "
-       "an IP address there"},
+       "address in this process's network namespace (container): give an interface of the port an "
+       "IP address there"},
       {unusable.down,
        "no GID of the port is usable: at least one belongs to a network interface that is down or "
        "has no carrier: bring it up (ip link set ... up), and check its cable"},

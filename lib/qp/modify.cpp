@@ -210,8 +210,8 @@ result<void> check_modification(ibv_qp_type type, ibv_qp_state from, ibv_qp_stat
   const auto taken = transition(type, from, to);
   if (!taken)
     return error(error_kind::invalid_input, operation,
-                 "the library knows no such transition of a queue pair of this type: see the state "
-                 "diagram in docs/queue_pair_states.md");
+                 "the library does not know this transition for this type of queue pair: see the "
+                 "state diagram in docs/queue_pair_states.md");
   if (const int missing = taken->required & ~attr_mask; missing != 0)
     return detail::wrong_attribute(operation, detail::missing_attribute, missing);
   if (const int strange = attr_mask & ~(taken->required | taken->optional | IBV_QP_STATE);

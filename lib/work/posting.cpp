@@ -112,7 +112,8 @@ error detail::no_remote_word(const char* operation, std::uint64_t address,
 error detail::cannot_flush(const char* operation, bool nowhere) noexcept VERBSPP_NONBLOCKING {
   if (nowhere)
     return {error_kind::invalid_input, operation,
-            "specify flush_placement::global, flush_placement::persistent, or both"};
+            "the flush has no placement: specify flush_placement::global, "
+            "flush_placement::persistent, or both"};
   return {error_kind::permission, operation,
           "the peer did not grant flushes with this placement: it must register its memory with "
           "access::flush_global for flush_placement::global, and with access::flush_persistent for "

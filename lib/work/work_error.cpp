@@ -32,10 +32,12 @@ constexpr std::array statuses{
     status_description{work_status::local_length_error, local_programming, "local length error",
                        "the message is longer than the receive posted for it, or than the port "
                        "allows; post larger receives, or send shorter messages"},
-    status_description{work_status::local_queue_pair_operation_error, local_programming,
-                       "local queue pair operation error",
-                       "the device found the request itself inconsistent: check the opcode, the "
-                       "flags, and that the queue pair's type supports the operation"},
+    status_description{
+        work_status::local_queue_pair_operation_error, local_programming,
+        "local queue pair operation error",
+        "the device found the request itself inconsistent: check its opcode and flags, whether the "
+        "queue pair's type and read depth permit the operation, and whether its address handle or "
+        "the rkey to invalidate is valid in the queue pair's protection domain"},
     status_description{
         work_status::local_ee_context_operation_error, local_programming,
         "local EE context operation error",
