@@ -25,15 +25,22 @@ constexpr const char* no_manager =
     "this machine has no RDMA device (see `ibv_devices`), or the kernel's connection manager is "
     "not available: load its module, rdma_ucm, and check that /dev/infiniband/rdma_cm exists";
 constexpr const char* no_device =
-    "no RDMA device has a route to this address, from the source address if one was given: the "
+    "no RDMA device has a route to this address (from the source address, if one was given): the "
     "route must leave through an interface with an RDMA device (compare `ip route get` with `rdma "
     "link`)";
+constexpr const char* no_device_or_port =
+    "no RDMA device has a route to this address (from the source address, if one was given), or no "
+    "source port is free: compare `ip route get` with `rdma link`, and see `rdma resource show "
+    "cm_id` for the listeners and connections that exist";
+constexpr const char* no_free_port =
+    "no port is free: close listeners or connections that are no longer needed (see `rdma resource "
+    "show cm_id`)";
 constexpr const char* no_such_source =
     "no RDMA device of this host has the source address (see `rdma link` and `ip address`), or "
     "another identifier uses the source port on all addresses";
 constexpr const char* no_such_local_address =
-    "no RDMA device of this host has this address (see `rdma link` and `ip address`), or another "
-    "server listens on this port on all addresses";
+    "no RDMA device of this host has this address (see `rdma link` and `ip address`), another "
+    "identifier uses this port on all addresses, or (for port 0) no port is free";
 
 std::size_t format_taken_port(const error& e, std::span<char> buffer) noexcept {
   const int length =
@@ -45,7 +52,9 @@ int code_of_taken_port(const error& e) noexcept { return e.native_errno(); }
 constexpr error_source source_of_taken_port{.format = &format_taken_port,
                                             .code = &code_of_taken_port};
 
+/// Returns the error for a port that is in use or, for port 0, for the lack of a free port.
 error taken_port(const char* operation, std::uint16_t port, int errnum, const char* hint) noexcept {
+  if (port == 0) return error::from_errno(errnum, operation).as(error_kind::busy, no_free_port);
   return error_access::with_errno(
       error_access::made(source_of_taken_port, operation, hint, {port, 0, 0}, error_kind::busy),
       errnum);
@@ -149,7 +158,7 @@ cm_event_data copy_of(const rdma_cm_event& native) noexcept {
 
 error cm_moved_from(const char* operation) noexcept {
   return {error_kind::invalid_input, operation,
-          "an object of this call was moved from, or an earlier call has consumed it"};
+          "an object that this call uses was moved from, or an earlier call has consumed it"};
 }
 
 error cm_failure(const cm_event_data& event, const char* step) noexcept {
@@ -182,8 +191,8 @@ error cm_failure(const cm_event_data& event, const char* step) noexcept {
                 "its service: start the server, check the address and port, or see its output"};
       return error::from_errno(errnum, step)
           .as(errnum == ETIMEDOUT || errnum == 0 ? error_kind::timed_out : error_kind::not_found,
-              "the peer has not answered: check that its host is up (with ping), that a server "
-              "still takes requests, and that a client still waits for the connection");
+              "the peer has not answered: check that its host is up (with ping), and that its "
+              "program still takes requests (server) or waits for the connection (client)");
     case cm_event::rejected:
       // On iWARP, the status is a negative errno.
       if (event.status < 0)
@@ -203,8 +212,8 @@ error cm_failure(const cm_event_data& event, const char* step) noexcept {
     case cm_event::multicast_error:
       return error::from_errno(
           errnum, step,
-          "the multicast group could not be joined, or the membership in it was lost: check that "
-          "the port is active, and on InfiniBand the subnet manager");
+          "the multicast group could not be joined: check that the port is active and, on "
+          "InfiniBand, check the subnet manager");
     case cm_event::connect_error:
       return error::from_errno(errnum != 0 ? errnum : EPROTO, step,
                                "the device or the connection manager could not set up the "
@@ -279,8 +288,8 @@ result<void> cm_identifier::bind(const cm_address& address) noexcept {
   if (rdma_bind_addr(id_, of_c(address)) == 0) return success();
   const error failed = error::from_errno(errno, operation);
   const int errnum = failed.native_errno();
-  // The kernel also reports EADDRNOTAVAIL for a port that another listener uses, if one of the two
-  // listens at all addresses.
+  // The kernel also reports EADDRNOTAVAIL for a port that another identifier uses, if one of the
+  // two is bound to all addresses, and if port 0 was requested but no port is free.
   if (errnum == EADDRINUSE || (errnum == EADDRNOTAVAIL && is_any(address)))
     return taken_port(operation, address.port(), errnum,
                       "another listener or connection uses it: choose another port");
@@ -311,8 +320,9 @@ result<void> cm_identifier::resolve_address(const cm_address& source, const cm_a
   if (errnum == EADDRINUSE || (errnum == EADDRNOTAVAIL && is_any(source)))
     return taken_port("rdma_resolve_addr", source.port(), errnum,
                       "another listener or connection uses it: choose another source port");
-  if (errnum == EADDRNOTAVAIL && source.port() != 0)
-    return failed.as(error_kind::not_found, no_such_source);
+  if (errnum == EADDRNOTAVAIL)
+    return failed.as(error_kind::not_found,
+                     source.port() != 0 ? no_such_source : no_device_or_port);
   if (is_of_no_way(errnum)) return failed.as(error_kind::not_found, no_device);
   return failed;
 }
@@ -331,11 +341,12 @@ result<void> cm_identifier::accept(rdma_conn_param& parameters) noexcept {
   errno = 0;
   if (rdma_accept(id_, &parameters) == 0) return success();
   const error failed = error::from_errno(errno, "rdma_accept");
-  // These errnos mean that the request no longer exists.
+  // These errnos mean that the request can no longer be accepted.
   if (errno == EINVAL || errno == ENOTCONN || errno == ECONNRESET)
-    return failed.as(error_kind::not_connected,
-                     "the peer gave up before its request was accepted: accept requests sooner, or "
-                     "let the peer wait longer");
+    return failed.as(
+        error_kind::not_connected,
+        "usually the peer gave up before its request was accepted: accept requests sooner, "
+        "or let the peer wait longer");
   return failed;
 }
 

@@ -29,8 +29,9 @@ class cm_listener {
   /// Listens at one address of this host, or at all of them (`cm_address::any`).
   /// \errors `not_supported` if the kernel has no connection manager; `not_found` if no RDMA device
   /// has the address, or if it is a single address, and another listener uses the port at all
-  /// addresses; otherwise `busy` if the port is in use; `invalid_input` if the address is empty, or
-  /// the backlog is out of range; `permission`; `resource_exhausted`; other errors of the kernel
+  /// addresses; otherwise `busy` if the port is in use, or none is free; `invalid_input` if the
+  /// address is empty, or the backlog is out of range; `permission`; `resource_exhausted`; other
+  /// errors of the kernel
   [[nodiscard]] static result<cm_listener> open(const cm_address& address,
                                                 const cm_listener_options& options = {}) noexcept;
 
