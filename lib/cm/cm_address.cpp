@@ -39,8 +39,8 @@ result<cm_address> cm_address::from_native(const sockaddr* native) noexcept {
 result<cm_address> cm_address::from(std::string_view address, std::uint16_t port) noexcept {
   const error none(
       error_kind::invalid_input, making,
-      "this is not a numeric IP address, or it names an interface that does not exist: look up a "
-      "host's name with getaddrinfo, and pass the result to cm_address::from_native");
+      "this is not a numeric IP address, or its interface does not exist: to use a host name, look "
+      "it up with getaddrinfo, and pass the result to cm_address::from_native");
   std::array<char, NI_MAXHOST> text{};
   if (address.empty() || address.size() >= text.size()) return none;
   address.copy(text.data(), address.size());

@@ -65,7 +65,7 @@ result<cm_datagram_peer> cm_datagram_route::look_up(const wait_limit& limit,
   if (!event)
     return limit.failure(step,
                          "no server has answered the lookup of the service: check that the server "
-                         "is running and accepts requests");
+                         "is running and answers lookups, or allow more time");
   if (event->event != cm_event::established) return detail::cm_failure(*event, step);
   return cm_datagram_peer{.path = event->path,
                           .number = queue_pair_number::assume(event->queue_pair),
@@ -83,8 +83,8 @@ result<void> cm_datagram_request::answer_with(const ibv_qp* serving, queue_key k
   if (id_.is_empty() || serving == nullptr) return detail::cm_moved_from(step);
   if (key != cm_datagram_key)
     return error(error_kind::mismatch, step,
-                 "the queue pair has another queue key than the connection manager, which reports "
-                 "its own to all peers: build the queue pair with .qkey(cm_datagram_key)");
+                 "the queue pair's queue key is not cm_datagram_key, which the connection manager "
+                 "reports to all peers: build the queue pair with .qkey(cm_datagram_key)");
   detail::cm_identifier id = std::move(id_);
   rdma_conn_param parameters{};
   parameters.private_data = data.bytes().data();
@@ -118,7 +118,7 @@ result<cm_multicast> cm_multicast::join(const cm_address& group, const cm_addres
   constexpr const char* step = "rdma_join_multicast";
   if (group.is_empty() || local.is_empty())
     return error(error_kind::invalid_input, step,
-                 "joining requires the address of a group, and a local address of the device");
+                 "the group address or the local address is empty: joining requires both");
   VERBSPP_TRY(id, detail::cm_identifier::create(detail::cm_service::datagrams));
   VERBSPP_TRYV(id.bind(local));
   VERBSPP_TRYV(id.join(group));

@@ -81,17 +81,19 @@ const char* to_string(cm_state state) noexcept {
 const char* to_string(cm_rejection_reason reason) noexcept {
   switch (reason) {
     case cm_rejection_reason::unknown:
-      return "the peer rejected the request without a reason: see the peer's output";
+      return "the peer rejected the request without giving a reason: see the peer's output";
     case cm_rejection_reason::no_queue_pair:
       return "the peer's device has no queue pairs left: destroy some at the peer";
     case cm_rejection_reason::no_resources:
-      return "the peer has no resources left for the connection: close others at the peer";
+      return "the peer has no resources left for the connection: close other connections at the "
+             "peer";
     case cm_rejection_reason::timeout:
-      return "the peer timed out while it waited for the next message of the connection's setup: "
-             "try again, answer sooner, and check the path for lost packets";
+      return "the peer timed out or gave up while it waited for the next message of the "
+             "connection's setup: answer sooner, let the peer wait longer, or check the path for "
+             "lost packets";
     case cm_rejection_reason::unsupported_request:
-      return "the peer's connection manager does not support this kind of request: see the drivers "
-             "and kernels of both ends";
+      return "the peer's connection manager does not support this kind of request: compare the "
+             "drivers and kernels of both ends";
     case cm_rejection_reason::no_listener:
       return "no server listens for connections at this address and port: start the server, or "
              "check the address and port";
@@ -102,12 +104,12 @@ const char* to_string(cm_rejection_reason reason) noexcept {
       return "the peer cannot answer that many reads and atomics at once: request fewer "
              "(max_reads_as_initiator)";
     case cm_rejection_reason::by_the_program:
-      return "the peer's program rejected the connection, or gave it up: see its output";
+      return "the peer's program rejected the connection, or abandoned it: see its output";
     case cm_rejection_reason::vendor_option_not_supported:
       return "the peer rejected a vendor-specific option";
   }
-  return "the peer rejected the connection, for a reason that the InfiniBand specification "
-         "defines: the field reason of cm_rejection has its number";
+  return "the peer rejected the connection: look up the number of its reason "
+         "(cm_rejection::reason) in the InfiniBand specification";
 }
 
 }  // namespace verbspp

@@ -52,8 +52,8 @@ result<cm_handshake> cm_handshake::start(cm_identifier id, state now, ibv_qp* qu
   if (id.is_empty() || queue_pair == nullptr) return cm_moved_from(operation);
   if (local.type != transport::rc)
     return error(error_kind::invalid_input, operation,
-                 "the connection manager connects only RC: build the channel or queue pair with "
-                 "transport::rc, or connect UC by a handshake of endpoints");
+                 "the channel is UC, but the connection manager connects only RC: build it with "
+                 "transport::rc, or connect it by a handshake of endpoints");
   if (queue_pair->context->device->transport_type == IBV_TRANSPORT_IWARP)
     return error(error_kind::not_supported, operation,
                  "on iWARP the device's driver connects the queue pair by itself, which this "
@@ -137,7 +137,7 @@ result<cm_step> cm_handshake::advance() noexcept {
         name(), state_ == state::asked ? "the peer has neither accepted nor rejected the request: "
                                          "check that its program takes requests, or allow more time"
                                        : "the peer has not continued the handshake: it may have "
-                                         "given up, or needs more time"));
+                                         "given up, or may need more time"));
   return cm_step::waiting;
 }
 

@@ -39,8 +39,8 @@ result<bool> cm_resolution::advance() noexcept {
             limit_.failure(step, state_ == state::address
                                      ? "the kernel has not resolved the destination's address yet: "
                                        "check with ping that its host is up, or allow more time"
-                                     : "the kernel has not found the route yet: on InfiniBand, "
-                                       "check the subnet manager, or allow more time"));
+                                     : "the kernel has not found the route yet: allow more time "
+                                       "or, on InfiniBand, check the subnet manager"));
       return false;
     }
     if (state_ == state::address && event.assume_value()->event == cm_event::address_resolved) {
