@@ -13,9 +13,9 @@ namespace verbspp::detail {
 /// \errors `invalid_input`
 [[nodiscard]] inline result<void> check_limit(const char* operation, const char* what,
                                               std::uint64_t value, int limit) noexcept {
-  if (value > static_cast<std::uint64_t>(std::max(limit, 0)))
-    return error::above_limit(operation, what, value, static_cast<std::uint64_t>(limit),
-                              "the device imposes this limit");
+  const auto most = static_cast<std::uint64_t>(std::max(limit, 0));
+  if (value > most)
+    return error::above_limit(operation, what, value, most, "the device imposes this limit");
   return success();
 }
 

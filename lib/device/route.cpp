@@ -22,8 +22,11 @@ constexpr const char* searching = "find the port towards an address";
 constexpr std::uint16_t any_port = 9;
 
 error no_route(int errnum) noexcept {
-  if (errnum == ENETUNREACH || errnum == EHOSTUNREACH || errnum == EADDRNOTAVAIL ||
-      errnum == EAFNOSUPPORT)
+  if (errnum == EAFNOSUPPORT)
+    return {error_kind::not_found, routing,
+            "this address requires IPv6, which the kernel does not support: enable IPv6, or use an "
+            "IPv4 address"};
+  if (errnum == ENETUNREACH || errnum == EHOSTUNREACH || errnum == EADDRNOTAVAIL)
     return {
         error_kind::not_found, routing,
         "the kernel has no route to this address (`ip route get`): add a route, or give this host "
