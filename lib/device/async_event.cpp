@@ -95,8 +95,8 @@ constexpr std::array events{
         "receive queue: it may be destroyed after its completions have been polled"},
     event_description{async_event_type::client_reregister, element::port, severity_of::warning,
                       "client reregister",
-                      "the subnet manager asks for all registrations again: multicast groups and "
-                      "the like must be joined again"},
+                      "the subnet manager requests all registrations again: join multicast groups "
+                      "again, and repeat any other registrations"},
     event_description{async_event_type::gid_change, element::port, severity_of::warning,
                       "GID change",
                       "the GID table changed: a GID index may refer to another address, and peers "

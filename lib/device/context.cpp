@@ -129,10 +129,10 @@ result<port_attributes> context::first_active_port() const noexcept {
     VERBSPP_TRY(port, query_port(port_number::assume(static_cast<std::uint8_t>(number))));
     if (port.is_active()) return port;
   }
-  return error(error_kind::not_found, "find an active port",
-               "no port of the device is active: check the cable and the switch, on Ethernet that "
-               "the port's network interface is up, and on InfiniBand the subnet manager; "
-               "`ibv_devinfo` shows the state");
+  return error(
+      error_kind::not_found, "find an active port",
+      "no port of the device is active (see `ibv_devinfo`): check the cable, the switch, and the "
+      "network interface (Ethernet) or the subnet manager (InfiniBand)");
 }
 
 result<gid_entry> context::query_gid(port_number port, gid_index index) const noexcept {
@@ -144,7 +144,7 @@ result<gid_entry> context::query_gid(port_number port, gid_index index) const no
   if (errnum == ENODATA)
     return error::from_errno(errnum, operation)
         .as(error_kind::not_found,
-            "the entry of the GID table is empty: query_gid_table returns those in use");
+            "this entry of the GID table is empty: query_gid_table returns the entries in use");
   if (errnum != 0)
     return error::from_errno(
         errnum, operation,

@@ -75,11 +75,11 @@ result<device_list> device_list::query() noexcept {
   ibv_device** const devices = ibv_get_device_list(&count);
   if (devices == nullptr) {
     const int errnum = errno;
-    return error::from_errno(errnum, operation,
-                             errnum == ENOSYS
-                                 ? "libibverbs finds no RDMA support of the kernel in /sys: load "
-                                   "ib_uverbs, and in a container, mount /sys"
-                                 : nullptr);
+    return error::from_errno(
+        errnum, operation,
+        errnum == ENOSYS ? "libibverbs found no usable kernel support for RDMA in /sys: load "
+                           "ib_uverbs and, in a container, mount /sys"
+                         : nullptr);
   }
   auto* const state = new (std::nothrow) detail::device_list_state(devices, count);
   if (state == nullptr) {
@@ -120,11 +120,13 @@ result<context> device::open() const noexcept {
   ibv_context* const opened = ibv_open_device(native_);
   if (opened == nullptr) {
     const int errnum = errno;
-    return error::from_errno(errnum, operation,
-                             errnum == EACCES || errnum == EPERM
-                                 ? "this process needs access to /dev/infiniband/uverbs* "
-                                   "(permissions of the files, or the container's devices)"
-                                 : nullptr);
+    return error::from_errno(
+        errnum, operation,
+        errnum == EACCES || errnum == EPERM
+            ? "this process has no access to the device: check the permissions of "
+              "/dev/infiniband/uverbs*, the devices of the container, and the "
+              "network namespace (`rdma system`)"
+            : nullptr);
   }
   if (const int errnum = detail::make_nonblocking(opened->async_fd); errnum != 0) {
     ibv_close_device(opened);
