@@ -43,7 +43,7 @@ result<void> acceptor_core::open(tcp_listener listener) noexcept {
   if (options_.clients == 0 || options_.clients > most)
     return error::out_of_range(serving, "clients (1..65536)", options_.clients);
   if (options_.handshakes == 0)
-    return error::out_of_range(serving, "handshakes (1 and more)", options_.handshakes);
+    return error::out_of_range(serving, "handshakes (1 or more)", options_.handshakes);
   if (!listener.is_open())
     return error(error_kind::invalid_input, serving,
                  "the listener is not open: open it with tcp_listener::open");
@@ -117,8 +117,8 @@ result<void> acceptor_core::wait(const wait_limit& limit) noexcept {
   VERBSPP_TRY(is_ready, wait_readable(std::span(&entry, 1), limit));
   if (!is_ready)
     return limit.failure(serving,
-                         "no client waits to be taken: check that clients connect to this host and "
-                         "port, see last_failure(), or allow more time");
+                         "no client has completed its exchange: check that clients connect to this "
+                         "host and port, see last_failure(), or allow more time");
   return success();
 }
 

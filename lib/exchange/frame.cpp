@@ -29,7 +29,7 @@ struct described_field {
 described_field describe(const field_description& field) noexcept {
   described_field made;
   const auto print = [&made](const char* what, const field_description& of) {
-    std::snprintf(made.text.data(), made.text.size(), what, of.size);
+    std::snprintf(made.text.data(), made.text.size(), what, of.size, of.size == 1 ? "" : "s");
   };
   struct named {
     access_flags right;
@@ -47,24 +47,27 @@ described_field describe(const field_description& field) noexcept {
   }
   const auto print_memory = [&](const char* what) {
     std::snprintf(made.text.data(), made.text.size(), what, rights.data(), field.size,
-                  static_cast<int>(field.name.size()), field.name.data());
+                  field.size == 1 ? "" : "s", static_cast<int>(field.name.size()),
+                  field.name.data());
   };
   const auto print_structure = [&](const char* order) {
-    std::snprintf(made.text.data(), made.text.size(), "the structure '%.*s' of %u bytes, %s-endian",
-                  static_cast<int>(field.name.size()), field.name.data(), field.size, order);
+    std::snprintf(made.text.data(), made.text.size(),
+                  "the structure '%.*s' of %u byte%s, %s-endian",
+                  static_cast<int>(field.name.size()), field.name.data(), field.size,
+                  field.size == 1 ? "" : "s", order);
   };
   switch (field.kind) {
     case field_kind::unsigned_integer:
-      print("an unsigned integer of %u bytes", field);
+      print("an unsigned integer of %u byte%s", field);
       break;
     case field_kind::signed_integer:
-      print("a signed integer of %u bytes", field);
+      print("a signed integer of %u byte%s", field);
       break;
     case field_kind::floating_point:
-      print("a floating point number of %u bytes", field);
+      print("a floating-point number of %u byte%s", field);
       break;
     case field_kind::truth:
-      print("a bool of %u byte", field);
+      print("a bool of %u byte%s", field);
       break;
     case field_kind::structure_little_endian:
       print_structure("little");
@@ -73,25 +76,25 @@ described_field describe(const field_description& field) noexcept {
       print_structure("big");
       break;
     case field_kind::text:
-      print("a text of up to %u bytes", field);
+      print("text of up to %u byte%s", field);
       break;
     case field_kind::bytes:
-      print("up to %u bytes", field);
+      print("up to %u byte%s", field);
       break;
     case field_kind::remote_memory:
       std::snprintf(made.text.data(), made.text.size(), "remote memory (%s)", rights.data());
       break;
     case field_kind::remote_object:
-      print_memory(field.name.empty() ? "a remote object (%s) of %u bytes"
-                                      : "a remote object (%s) of %u bytes, named '%.*s'");
+      print_memory(field.name.empty() ? "a remote object (%s) of %u byte%s"
+                                      : "a remote object (%s) of %u byte%s, named '%.*s'");
       break;
     case field_kind::remote_array:
       print_memory(field.name.empty()
-                       ? "a remote array (%s) with elements of %u bytes"
-                       : "a remote array (%s) with elements of %u bytes, named '%.*s'");
+                       ? "a remote array (%s) with elements of %u byte%s"
+                       : "a remote array (%s) with elements of %u byte%s, named '%.*s'");
       break;
     case field_kind::remote_word:
-      print("a remote word of %u bytes", field);
+      print("a remote word of %u byte%s", field);
       break;
   }
   return made;
@@ -215,7 +218,8 @@ result<hello_frame> hello_frame::decode(std::span<const std::byte> body) noexcep
                  "the peer requests a feature that this version of verbspp does not support: use "
                  "the same version at both ends");
   if (count > most_fields)
-    return error::above_limit(reading_hello, "values that the peer sends", count, most_fields);
+    return error::above_limit(reading_hello, "number of values that the peer sends", count,
+                              most_fields);
   if (length > longest_application)
     return error::above_limit(reading_hello, "length of the application's name", length,
                               longest_application);
@@ -287,16 +291,16 @@ result<void> check_fields(std::span<const field_description> expected,
                              describe(expected[i]).text.data(), describe(sent[i]).text.data());
   }
   if (sent.size() < expected.size())
-    return error_in_words_of(
-        error_kind::mismatch, comparing,
-        "value %zu is missing: expected %s, but the peer sends only %zu value%s", sent.size() + 1,
-        describe(expected[sent.size()]).text.data(), sent.size(), sent.size() == 1 ? "" : "s");
+    return error_in_words_of(error_kind::mismatch, comparing,
+                             "value %zu is missing: expected %s, but the peer sends %zu value%s",
+                             sent.size() + 1, describe(expected[sent.size()]).text.data(),
+                             sent.size(), sent.size() == 1 ? "" : "s");
   if (sent.size() > expected.size())
     return error_in_words_of(
         error_kind::mismatch, comparing,
-        "value %zu is not expected: this side expects %zu value%s, but the peer also sends %s",
-        expected.size() + 1, expected.size(), expected.size() == 1 ? "" : "s",
-        describe(sent[expected.size()]).text.data());
+        "value %zu is not expected: the peer sends %s, but this side expects %zu value%s",
+        expected.size() + 1, describe(sent[expected.size()]).text.data(), expected.size(),
+        expected.size() == 1 ? "" : "s");
   return success();
 }
 

@@ -36,12 +36,18 @@ bool is_passing(int errnum) noexcept {
   return std::ranges::find(passing, errnum) != passing.end();
 }
 
+/// Returns the error for a port that is in use or, for port 0, for the lack of a free port.
 error taken_port(const socket_address& address) noexcept {
+  const detail::printed_address printed(address);
+  if (std::string_view(printed.text.data()).ends_with(":0"))
+    return detail::error_in_words(
+        error_kind::busy, listening,
+        "no port is free (EADDRINUSE): close sockets that are no longer needed", EADDRINUSE);
   std::array<char, detail::longest_words> words{};
   std::snprintf(
       words.data(), words.size(),
       "another socket uses the port of %s (EADDRINUSE): choose another port, or close that socket",
-      detail::printed_address(address).text.data());
+      printed.text.data());
   return detail::error_in_words(error_kind::busy, listening, words.data(), EADDRINUSE);
 }
 
@@ -115,7 +121,7 @@ result<tcp_listener> tcp_listener::open(std::string_view port, std::string_view 
     if (found.count == 0)
       return error(error_kind::invalid_input, listening,
                    "this is not a numeric IPv4 or IPv6 address: use an address of this host, or an "
-                   "empty string to listen on all");
+                   "empty string to listen on all addresses");
     VERBSPP_TRY(socket, listen_at(found.addresses[0], false));
     return tcp_listener(std::move(socket));
   }
@@ -151,8 +157,8 @@ result<tcp_socket> tcp_listener::accept(const wait_limit& limit) const noexcept 
     VERBSPP_TRY(is_ready, detail::wait_readable(std::span(&entry, 1), limit));
     if (!is_ready)
       return limit.failure(accepting,
-                           "this call has accepted no connection: start the peer, and check the "
-                           "host and port that it was given");
+                           "no connection arrived within the limit: start the peer, check the host "
+                           "and port that it was given, or allow more time");
   }
 }
 

@@ -50,9 +50,10 @@ result<std::optional<tcp_socket>> tcp_attempt::advance() noexcept {
   if (lookup_.is_under_way()) {
     if (!lookup_.is_answered()) {
       if (!limit_.has_passed()) return std::optional<tcp_socket>();
-      return limit_.failure("look up a host's addresses",
-                            "the system has not answered the lookup of the name: is the "
-                            "system's name server reachable (/etc/resolv.conf)?");
+      return limit_.failure(
+          "look up a host's addresses",
+          "the system has not answered the lookup of the name: check that its name "
+          "server is reachable (/etc/resolv.conf), or allow more time");
     }
     VERBSPP_TRY(found, lookup_.addresses());
     lookup_ = {};
