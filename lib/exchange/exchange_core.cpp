@@ -277,9 +277,9 @@ result<void> exchange_core::check_awaited(std::uint8_t type, std::size_t length)
     }
     if (came != expected)
       return error_in_words_of(error_kind::invalid_input, "exchange: read a frame",
-                               "the peer sent the frame '%s' where '%s' is expected: the peer is "
-                               "at another point of its protocol, is another program, or uses "
-                               "another version of verbspp, or the bytes are damaged",
+                               "the peer sent the frame '%s' instead of '%s': it is at another "
+                               "point of the protocol, is another program, or uses another version "
+                               "of verbspp, or the bytes are damaged",
                                to_string(came), to_string(expected));
   }
   if (length > largest)
@@ -394,7 +394,7 @@ result<void> exchange_core::take_hello(std::span<const std::byte> body) noexcept
   if (hello.has_secret != static_cast<bool>(seal_))
     return error::mismatch(comparing, "shared secret", seal_ ? "required" : "none",
                            hello.has_secret ? "required" : "none",
-                           "give both ends the same secret, or neither");
+                           "give the same secret to both ends, or to neither");
   // Without this check, a stranger could connect to this program twice, and let the two connections
   // prove the secret to each other.
   if (seal_ && !is_of_equals_ && hello.is_accepting == is_accepting())
@@ -479,9 +479,9 @@ void exchange_core::add_frame(std::uint8_t type, std::span<const std::byte> body
 
 /// The error for an exchange that cannot go on: the connection has ended, the socket was never
 /// connected (ENOTCONN), or a frame could not be encrypted (EIO). `errnum` is 0 if the peer has
-/// closed the connection, and nothing had failed before.
+/// closed the connection, and nothing had failed before; the error then has no errno.
 error exchange_core::without_more(int errnum) const noexcept {
-  const char* hint = "the peer closed the connection";
+  const char* hint = nullptr;
   if (errnum == ENOTCONN || errnum == EIO) {
     hint = errnum == EIO
                ? "libcrypto could not encrypt a frame"
@@ -491,8 +491,8 @@ error exchange_core::without_more(int errnum) const noexcept {
   switch (awaited_) {
     case awaited::hello:
       hint =
-          "the connection ended before the peer sent its hello: the peer failed or exited before "
-          "the exchange (see the error there), it is another program, or the network failed";
+          "the connection ended before the peer sent its hello: the peer failed or exited (see the "
+          "error there), it is another program, or the network failed";
       break;
     case awaited::decision:
       hint = "the connection ended before this side sent its endpoint: see the error at the peer";
@@ -521,8 +521,7 @@ error exchange_core::without_more(int errnum) const noexcept {
           "peer";
       break;
   }
-  return error::from_errno(errnum != 0 ? errnum : ECONNRESET, "exchange", hint)
-      .as(error_kind::not_connected, hint);
+  return error::from_errno(errnum, "exchange").as(error_kind::not_connected, hint);
 }
 
 error exchange_core::at_limit() const noexcept {
@@ -536,7 +535,7 @@ error exchange_core::at_limit() const noexcept {
     case awaited::decision:
       hint =
           "the peer sent its hello, but the limit was reached before this side sent its endpoint: "
-          "allow more time, or at an acceptor more handshakes at once "
+          "allow more time or, at an acceptor, more handshakes at once "
           "(acceptor_options::handshakes)";
       break;
     case awaited::proof:

@@ -290,7 +290,7 @@ TEST_CASE("bytes of another protocol and malformed frames are refused") {
   CHECK(answer_to(frame(1, 1, 0)).find("format version differs: local 2, remote 1") !=
         std::string::npos);
   CHECK(answer_to(frame(2, 99, 0)).find("type of the frame: 99") != std::string::npos);
-  CHECK(answer_to(frame(2, 4, 0)).find("sent the frame 'ready' where 'hello' is expected") !=
+  CHECK(answer_to(frame(2, 4, 0)).find("sent the frame 'ready' instead of 'hello'") !=
         std::string::npos);
   CHECK(answer_to(frame(2, 1, 0xffffffff)).find("4294967295 is above the limit") !=
         std::string::npos);
