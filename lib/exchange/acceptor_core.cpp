@@ -117,7 +117,7 @@ result<void> acceptor_core::wait(const wait_limit& limit) noexcept {
   VERBSPP_TRY(is_ready, wait_readable(std::span(&entry, 1), limit));
   if (!is_ready)
     return limit.failure(serving,
-                         "no client has completed its exchange: check that clients connect to this "
+                         "no client is ready to be taken: check that clients connect to this "
                          "host and port, see last_failure(), or allow more time");
   return success();
 }
