@@ -277,8 +277,9 @@ error refused_frame::as_error() const noexcept {
   constexpr std::array shared{error_kind::mismatch, error_kind::permission, error_kind::busy,
                               error_kind::resource_exhausted, error_kind::not_supported};
   const bool is_shared = std::ranges::find(shared, kind) != shared.end();
-  return error_in_words(is_shared ? kind : error_kind::not_connected,
-                        "exchange: the peer refused, with the message", {reason.data(), size});
+  return error_in_words_of(is_shared ? kind : error_kind::not_connected, "exchange",
+                           "the peer refused, with the message: %.*s", static_cast<int>(size),
+                           reason.data());
 }
 
 result<void> check_fields(std::span<const field_description> expected,
