@@ -206,9 +206,10 @@ error cm_failure(const cm_event_data& event, const char* step) noexcept {
       return {error_kind::not_found, step,
               "the device was removed: destroy all objects that were created on it"};
     case cm_event::address_change:
-      return {error_kind::not_connected, step,
-              "the address has moved to another device: resolve the route again, or accept or join "
-              "again"};
+      return {
+          error_kind::not_connected, step,
+          "the address has moved to another device: resolve the route again, accept a new request, "
+          "or join the group again"};
     case cm_event::multicast_error:
       return error::from_errno(
           errnum, step,

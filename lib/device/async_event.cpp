@@ -32,9 +32,9 @@ constexpr std::array events{
                       "the channel or hub, again with room for all outstanding work"},
     event_description{async_event_type::queue_pair_fatal, element::queue_pair, severity_of::error,
                       "queue pair fatal error",
-                      "the queue pair is in the error state: for instance, the device could not "
-                      "report a completion, or access the memory of a receive; replace the queue "
-                      "pair, or renew its channel"},
+                      "the queue pair is in the error state, for instance because the device could "
+                      "not report a completion or access the memory of a receive: replace the "
+                      "queue pair, or renew its channel"},
     event_description{
         async_event_type::queue_pair_request_error, element::queue_pair, severity_of::error,
         "queue pair request error",
@@ -68,14 +68,14 @@ constexpr std::array events{
                       "port active", "the link is up"},
     event_description{async_event_type::port_error, element::port, severity_of::error, "port error",
                       "the link is down: on RC, requests fail when their retries are used up, and "
-                      "continue if it comes up again before that"},
+                      "continue if the link comes up before that"},
     event_description{async_event_type::lid_change, element::port, severity_of::warning,
                       "LID change",
                       "the subnet manager assigned another LID: peers need the new endpoints of "
                       "this port's queue pairs"},
     event_description{async_event_type::pkey_change, element::port, severity_of::warning,
                       "pkey change",
-                      "the partition table changed: a pkey index may mean another partition"},
+                      "the partition table changed: a pkey index may refer to another partition"},
     event_description{
         async_event_type::subnet_manager_change, element::port, severity_of::notice,
         "subnet manager change",

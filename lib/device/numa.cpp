@@ -110,7 +110,7 @@ class processor_set {
 
 error makes_no_sense(const char* operation) noexcept {
   return {error_kind::driver, operation,
-          "the kernel's file about NUMA nodes in /sys is missing or cannot be parsed"};
+          "the kernel's file in /sys that describes the node is missing or cannot be parsed"};
 }
 
 }  // namespace
