@@ -43,9 +43,9 @@ constexpr const char* no_such_local_address =
     "identifier uses this port on all addresses, or (for port 0) no port is free";
 
 std::size_t format_taken_port(const error& e, std::span<char> buffer) noexcept {
-  const int length =
-      std::snprintf(buffer.data(), buffer.size(), "%s: port %u is in use; %s", e.operation(),
-                    static_cast<unsigned>(error_access::facts(e)[0]), e.hint());
+  const int length = std::snprintf(
+      buffer.data(), buffer.size(), "%s: port %u is in use by another listener or connection: %s",
+      e.operation(), static_cast<unsigned>(error_access::facts(e)[0]), e.hint());
   return length > 0 ? static_cast<std::size_t>(length) : 0;
 }
 int code_of_taken_port(const error& e) noexcept { return e.native_errno(); }
@@ -292,8 +292,7 @@ result<void> cm_identifier::bind(const cm_address& address) noexcept {
   // The kernel also reports EADDRNOTAVAIL for a port that another identifier uses, if one of the
   // two is bound to all addresses, and if port 0 was requested but no port is free.
   if (errnum == EADDRINUSE || (errnum == EADDRNOTAVAIL && is_any(address)))
-    return taken_port(operation, address.port(), errnum,
-                      "another listener or connection uses it: choose another port");
+    return taken_port(operation, address.port(), errnum, "choose another port");
   if (is_of_no_way(errnum)) return failed.as(error_kind::not_found, no_such_local_address);
   return failed;
 }
@@ -305,8 +304,7 @@ result<void> cm_identifier::listen(int backlog) noexcept {
   const int errnum = failed.native_errno();
   // The identifier is bound, so EADDRNOTAVAIL usually means the port (see `bind`).
   if (errnum == EADDRINUSE || errnum == EADDRNOTAVAIL)
-    return taken_port("rdma_listen", local_address().port(), errnum,
-                      "another listener or connection uses it: choose another port");
+    return taken_port("rdma_listen", local_address().port(), errnum, "choose another port");
   return failed;
 }
 
@@ -319,8 +317,7 @@ result<void> cm_identifier::resolve_address(const cm_address& source, const cm_a
   const error failed = error::from_errno(errno, "rdma_resolve_addr");
   const int errnum = failed.native_errno();
   if (errnum == EADDRINUSE || (errnum == EADDRNOTAVAIL && is_any(source)))
-    return taken_port("rdma_resolve_addr", source.port(), errnum,
-                      "another listener or connection uses it: choose another source port");
+    return taken_port("rdma_resolve_addr", source.port(), errnum, "choose another source port");
   if (errnum == EADDRNOTAVAIL)
     return failed.as(error_kind::not_found,
                      source.port() != 0 ? no_such_source : no_device_or_port);

@@ -57,12 +57,13 @@ result<void> detail::check_path(const path& way, link_layer port, const char* op
                        "infiniband_path");
   const ibv_ah_attr native = way.native(port_number{});
   if (way.is_global() && gid::from_native(native.grh.dgid).is_zero())
-    return error(error_kind::invalid_input, operation,
-                 "the path's destination GID is missing (all zeros): set the GID of the peer");
+    return error(
+        error_kind::invalid_input, operation,
+        "the path's destination GID is missing (all zeros): set the GID of the peer or group");
   if (port == link_layer::infiniband && native.dlid == 0)
     return error(error_kind::invalid_input, operation,
-                 "the path's destination LID is missing: on InfiniBand the subnet manager assigns "
-                 "one to every port, and to every multicast group");
+                 "the path's destination LID is missing: set the one that the subnet manager has "
+                 "assigned to the peer's port, or to the multicast group");
   return success();
 }
 
