@@ -13,8 +13,7 @@ namespace {
 void log_to_stderr(const error& failure) noexcept {
   std::array<char, 512> line{};
   failure.format(line);
-  std::fprintf(stderr, "verbspp: a resource could not be released, or not completely: %s\n",
-               line.data());
+  std::fprintf(stderr, "verbspp: a resource could not be fully released: %s\n", line.data());
 }
 
 std::atomic<destroy_failure_handler> current_destroy_failure_handler{&log_to_stderr};

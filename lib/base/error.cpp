@@ -145,7 +145,8 @@ std::size_t error::format(std::span<char> buffer) const noexcept {
   if (is_of_broken_connection_) out.add("the connection is broken because of an earlier failure: ");
   out.add_by([this](std::span<char> rest) { return format_cause(rest); });
   if (is_of_batch_)
-    out.add(" (%zu requests of the batch were posted before this failure)", accepted_);
+    out.add(" (%zu request%s of the batch %s posted before this failure)", accepted_,
+            accepted_ == 1 ? "" : "s", accepted_ == 1 ? "was" : "were");
   return out.length();
 }
 

@@ -93,8 +93,8 @@ TEST_CASE("without a handler a failed release writes one line to stderr") {
   const handler_for_this_test handler(nullptr);
   const auto text = captured_stderr([] { report_release(EBUSY, "ibv_destroy_qp", "why"); });
   CHECK(text ==
-        "verbspp: a resource could not be released, or not completely: ibv_destroy_qp: Device or "
-        "resource busy (EBUSY); why\n");
+        "verbspp: a resource could not be fully released: ibv_destroy_qp: Device or resource busy "
+        "(EBUSY); why\n");
 }
 
 TEST_CASE("setting no handler restores the default one") {
