@@ -45,9 +45,10 @@ std::uint8_t number_of(access_flags rights) noexcept {
 }
 
 error no_list() noexcept {
-  return {error_kind::invalid_input, "list of methods",
-          "the caller has sent a malformed list of methods: it uses another version of verbspp "
-          "than the service, or another protocol"};
+  return {
+      error_kind::invalid_input, "list of methods",
+      "the caller has sent a malformed list of methods: use the same version of verbspp at both "
+      "ends"};
 }
 
 constexpr const char* refused = "the service has refused the call";
@@ -86,8 +87,8 @@ result<method_list_reader> method_list_reader::open(std::span<const std::byte> f
   if (from.size() < list_header_size) return no_list();
   if (from[0] != own_byte_order)
     return error(error_kind::mismatch, "list of methods",
-                 "the two ends have different byte orders, but calls copy the bytes of values: run "
-                 "both on machines of the same byte order");
+                 "the two ends have different byte orders, and calls do not convert values: run "
+                 "both ends on machines of the same byte order");
   method_list_reader made;
   made.count_ = std::to_integer<unsigned>(from[1]);
   made.rest_ = from.subspan(2);

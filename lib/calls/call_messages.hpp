@@ -133,9 +133,8 @@ class short_text {
 [[nodiscard]] error read_refusal(std::span<const std::byte> from, const char* operation) noexcept;
 /// The error for a codec that has used the caller while it encoded a request.
 [[nodiscard]] inline error codec_has_called(const char* method) noexcept {
-  return {
-      error_kind::invalid_input, method,
-      "the codec has made a call while it encoded the request: a codec must not use the caller"};
+  return {error_kind::invalid_input, method,
+          "the codec made a call while it was encoding a request: a codec must not use the caller"};
 }
 
 }  // namespace verbspp::detail

@@ -189,9 +189,10 @@ bool caller_core::may_begin() noexcept {
 }
 
 error caller_core::has_no_credit(const char* method) noexcept {
-  return {error_kind::would_block, method,
-          "as many calls are in flight as both ends allow, calls by async_call wait ahead of this "
-          "one, or kept answers use up the memory: take and drop answers, or try again later"};
+  return {
+      error_kind::would_block, method,
+      "as many calls are in flight as both ends allow, calls made with async_call wait ahead of "
+      "this one, or kept answers use up the memory: take and drop answers, or try again later"};
 }
 
 std::span<std::byte> caller_core::begin_at_once() noexcept {
@@ -239,8 +240,9 @@ result<std::span<std::byte>> caller_core::begin_waiting(const method_description
 }
 
 result<void> caller_core::request_lane(calling_lane& lane) noexcept {
-  VERBSPP_TRYV(check_lane_request(opening_lane.name));
+  // Before `start`, `begin` fails, and the size of the largest request is not known yet.
   VERBSPP_TRY(request, begin(opening_lane));
+  VERBSPP_TRYV(check_lane_request(opening_lane.name));
   VERBSPP_TRY(prepared,
               prepare_lane(core_, core_.connection().settings().waiting,
                            access::local_write | access::remote_read | access::remote_write));
@@ -566,9 +568,10 @@ std::ostream& operator<<(std::ostream& out, const caller& printed) {
   const caller_statistics counted = printed.statistics();
   return out << "caller, calls: " << std::to_string(counted.calls)
              << ", answers: " << std::to_string(counted.answers)
-             << ", lent: " << std::to_string(counted.lent_bytes) << " bytes, of which "
-             << std::to_string(counted.sent_bytes) << " were sent and "
-             << std::to_string(counted.copied_bytes) << " were copied, "
+             << ", lent: " << std::to_string(counted.lent_bytes)
+             << (counted.lent_bytes == 1 ? " byte" : " bytes")
+             << " (sent: " << std::to_string(counted.sent_bytes)
+             << ", copied: " << std::to_string(counted.copied_bytes) << "), "
              << printed.core_.get()->link();
 }
 

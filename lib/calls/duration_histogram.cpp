@@ -31,8 +31,8 @@ std::ostream& operator<<(std::ostream& out, const duration_histogram& durations)
   const auto in_microseconds = [&](double share) {
     return static_cast<double>(durations.quantile(share).count()) / 1000;
   };
-  return out << durations.count() << " durations, in us: 50 % below " << in_microseconds(0.5)
-             << ", 90 % below " << in_microseconds(0.9) << ", 99 % below " << in_microseconds(0.99)
+  return out << "durations: " << durations.count() << ", in us: 50% below " << in_microseconds(0.5)
+             << ", 90% below " << in_microseconds(0.9) << ", 99% below " << in_microseconds(0.99)
              << ", all below " << in_microseconds(1);
 }
 

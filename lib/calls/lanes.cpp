@@ -19,8 +19,8 @@ constexpr const char* accessing = "access lent memory";
 
 error in_use() noexcept {
   return {error_kind::busy, accessing,
-          "another thread accesses the memory, or the client has lent memory to two calls over the "
-          "same lane: a lane carries one call at a time, so use the same version of verbspp at "
+          "another thread is accessing the lent memory, or the client has lent memory to two calls "
+          "over one lane: let the other access end first, and use the same version of verbspp at "
           "both ends"};
 }
 
@@ -74,7 +74,8 @@ result<void> serving_lane::run(Operation&& operation) noexcept {
     if (is_blocking_) return in_use();
     if (accesses_ != 0)
       return error(error_kind::busy, accessing,
-                   "coroutines await accesses to the memory of this call: await this access, too");
+                   "awaited accesses to the lent memory have not ended: await this access, too "
+                   "(async_read or async_write)");
     is_blocking_ = true;
   }
   const auto done = operation(link_);

@@ -32,7 +32,8 @@ error client_has_left() noexcept {
 
 /// Returns the text for a size in an error message.
 short_text text_of_size(std::uint32_t size) noexcept {
-  return size == any_size ? short_text("any number of bytes") : short_text(size, " bytes");
+  if (size == any_size) return short_text("any number of bytes");
+  return short_text(size, size == 1 ? " byte" : " bytes");
 }
 
 void refuse_number(open_call& call, std::uint16_t number) noexcept {
@@ -43,15 +44,15 @@ void refuse_number(open_call& call, std::uint16_t number) noexcept {
 void refuse_loan(open_call& call, bool expects_loan) noexcept {
   call.refuse(error_kind::mismatch, expects_loan
                                         ? "the call lends no memory, but the service expects "
-                                          "some: define the method alike at both ends"
+                                          "some: define the method identically at both ends"
                                         : "the call lends memory, but the service expects none: "
-                                          "define the method alike at both ends");
+                                          "define the method identically at both ends");
 }
 
 void refuse_size(open_call& call, std::uint32_t actual, std::uint32_t expected) noexcept {
-  call.refuse(
-      error_kind::mismatch,
-      short_text("the request has ", actual, " bytes, but the service expects ", expected).view());
+  call.refuse(error_kind::mismatch, short_text("the request has ", text_of_size(actual).view(),
+                                               ", but the service expects ", expected)
+                                        .view());
 }
 
 /// Returns the text by which error messages describe the rights to lent memory.
@@ -529,10 +530,10 @@ void service_core::compare(open_call& call, calling_client& client) const noexce
       return refuse_for("the memory that is lent by calls", text_of_loan(theirs.lends),
                         text_of_loan(ours.lends));
     if (theirs.request_size != ours.request_size)
-      return refuse_for("the request's size", text_of_size(theirs.request_size).view(),
+      return refuse_for("the request size", text_of_size(theirs.request_size).view(),
                         text_of_size(ours.request_size).view());
     if (theirs.answer_size != ours.answer_size)
-      return refuse_for("the answer's size", text_of_size(theirs.answer_size).view(),
+      return refuse_for("the answer size", text_of_size(theirs.answer_size).view(),
                         text_of_size(ours.answer_size).view());
   }
   static_cast<void>(call.answer_with("compare methods", [&](std::span<std::byte> into) {
