@@ -88,11 +88,12 @@ result<void> channel_core::enter_hub() noexcept {
   if (asked.waiting.sleeps() && !hub.waiting().sleeps())
     return error(error_kind::invalid_input, building_in_hub,
                  "the hub spins, so none of its channels can sleep: give the hub a wait mode that "
-                 "sleeps, too (hub_options::waiting or service_options::waiting)");
+                 "sleeps, too (hub_options::waiting, service_options::waiting, or the builder of "
+                 "a group)");
   if (asked.queue_pair.receives)
     return error(error_kind::invalid_input, building_in_hub,
-                 "a channel of a hub cannot have a shared receive queue of the program: to "
-                 "share receives, create the hub with a message_pool");
+                 "a channel of a hub cannot use the program's shared receive queue: to share "
+                 "receives, create the hub with a message_pool");
   owned<hub_member> made(new (std::nothrow) hub_member);
   if (!made) return error::from_errno(ENOMEM, building_in_hub);
   VERBSPP_TRYV(hub.join(*made.get()));

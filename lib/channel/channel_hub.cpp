@@ -76,7 +76,8 @@ std::ostream& operator<<(std::ostream& out, const channel_id& id) {
 std::ostream& operator<<(std::ostream& out, const channel_hub& hub) {
   if (!hub.state_) return out << "hub, empty";
   return out << "hub, " << hub.size() << " of " << hub.capacity()
-             << " channels, room for completions: " << hub.room()
+             << (hub.capacity() == 1 ? " channel" : " channels")
+             << ", room for completions: " << hub.room()
              << ", shared receives posted: " << hub.receives_posted() << ", device "
              << hub.state_->domain().context().device_name();
 }

@@ -59,8 +59,8 @@ result<void> channel_core::open_shared_inbox(inbox_state& inbox) noexcept {
                  "that pool");
   if (!member_->hub->open_inbox(*member_.get()))
     return error(error_kind::busy, opening_inbox,
-                 "a channel of a hub with a pool has one inbox at a time, but this channel already "
-                 "has an inbox");
+                 "a channel of a hub with a pool can have one inbox at a time, and this channel "
+                 "already has one: destroy that one first");
   inbox.is_shared = true;
   inboxes_.set_shared(inbox);
   return success();

@@ -38,10 +38,10 @@ std::size_t ended_message(const error& e, std::span<char> buffer) noexcept {
   const bool waits_for_messages = facts[0] == 0 && facts[1] != 0 && !was_stopped;
   const int length = std::snprintf(
       buffer.data(), buffer.size(),
-      "%s: %s%s, with %" PRIu64 " requests of the send queue and %" PRIu64
-      " receives outstanding%s; they were aborted, and the channel is broken: renew it%s",
+      "%s: %s%s, with %" PRIu64 " request%s of the send queue and %" PRIu64
+      " receive%s outstanding%s; they were aborted, and the channel is broken: renew it%s",
       e.operation(), was_stopped ? "a stop was requested" : "the timeout expired",
-      peer_of(facts).data(), facts[0], facts[1],
+      peer_of(facts).data(), facts[0], facts[0] == 1 ? "" : "s", facts[1], facts[1] == 1 ? "" : "s",
       waits_for_messages ? ", for which no message arrived" : "", advice);
   return length < 0 ? 0 : static_cast<std::size_t>(length);
 }
@@ -59,6 +59,12 @@ constexpr error_source ended_by_limit{
     [](const error& e, std::span<char> buffer) noexcept { return ended_message(e, buffer); },
     [](const error& e) noexcept { return e == error_kind::cancelled ? ECANCELED : ETIMEDOUT; }};
 
+error hub_posts_receives(const char* operation) noexcept {
+  return {error_kind::invalid_input, operation,
+          "the hub of this channel posts all receives, and messages arrive in the hub's pool: take "
+          "them from the hub, or open an inbox"};
+}
+
 }  // namespace
 
 error channel_connection::refusal(const char* operation) const noexcept {
@@ -70,17 +76,12 @@ error channel_connection::refusal(const char* operation) const noexcept {
           error_kind::not_connected, operation,
           "the channel was closed or destroyed: renew it, or build another one, and connect again"};
     case channel_state::connected:
-      return {error_kind::invalid_input, operation,
-              "the hub of this channel posts all receives, into the hub's message pool: take the "
-              "messages from the hub, or open an inbox"};
+      return hub_posts_receives(operation);
     case channel_state::prepared:
-      if (operation == posting_receive)
-        return {error_kind::invalid_input, operation,
-                "the hub of this channel posts all receives, into the hub's message pool: take "
-                "the messages from the hub, or open an inbox"};
+      if (operation == posting_receive) return hub_posts_receives(operation);
       return {error_kind::not_connected, operation,
               "the channel is not connected yet: exchange endpoints with the peer and call "
-              "handshake, or connect it by a connection manager"};
+              "handshake, or connect it through a connection manager"};
     case channel_state::empty:
       break;
   }
@@ -129,7 +130,7 @@ error channel_core::ended_by_descriptor() const noexcept {
 
 std::optional<error> channel_core::ended_by_drop(const error& ended) noexcept {
   if (!error_access::is_from(ended_by_limit, ended)) return std::nullopt;
-  return error_access::made(ended_by_limit, "drop a handle of a request in flight", nullptr,
+  return error_access::made(ended_by_limit, "drop the handle of a request in flight", nullptr,
                             error_access::facts(ended), ended.kind());
 }
 

@@ -69,8 +69,8 @@ result<void> check(const channel_core& core, const lease_request& request) noexc
     return error(error_kind::invalid_input, granting, "a lease of 0 bytes cannot be granted");
   if (!core.connection().settings().queue_pair.connection.access.contains(request.rights))
     return error(error_kind::permission, granting,
-                 "the channel does not allow the peer these rights: build it with .access(...) of "
-                 "these rights");
+                 "the channel does not allow the peer these rights: build it with an .access(...) "
+                 "that includes them");
   return success();
 }
 
@@ -484,8 +484,9 @@ void lease_owner::print(std::ostream& out, access_flags rights) const {
   }
   const lease_record& record = *record_;
   std::array<char, 96> text{};
-  std::snprintf(text.data(), text.size(), ", %" PRIu64 " bytes at 0x%" PRIx64 ", rkey 0x%08" PRIx32,
-                record.granted.length, record.granted.address, record.key.value());
+  std::snprintf(text.data(), text.size(),
+                ", %" PRIu64 " byte%s at 0x%" PRIx64 ", rkey 0x%08" PRIx32, record.granted.length,
+                record.granted.length == 1 ? "" : "s", record.granted.address, record.key.value());
   out << "lease of " << rights << " by " << to_string(record.granted.by) << text.data()
       << (is_open() ? "" : ", ended");
 }

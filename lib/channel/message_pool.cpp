@@ -16,8 +16,9 @@ error message_pool::has_none() const noexcept {
 }
 
 std::ostream& operator<<(std::ostream& out, const message_pool& pool) {
-  return out << "message pool, " << pool.size() << " places of " << pool.message_size()
-             << " bytes, " << pool.available() << " available";
+  return out << "message pool, " << pool.size() << (pool.size() == 1 ? " place of " : " places of ")
+             << pool.message_size() << (pool.message_size() == 1 ? " byte, " : " bytes, ")
+             << pool.available() << " available";
 }
 
 }  // namespace verbspp

@@ -20,8 +20,8 @@ std::string scope_error::message() const {
   if (work_) {
     if (!text.empty()) text += "; and ";
     if (failed_ + flushed_ != 0)
-      text += "requests of the scope failed (" + std::to_string(failed_) +
-              " by an error of their own, " + std::to_string(flushed_) + " flushed): ";
+      text += "requests of the scope failed (with their own errors: " + std::to_string(failed_) +
+              ", flushed: " + std::to_string(flushed_) + "): ";
     text += work_->message();
   }
   if (left_ != 0) {

@@ -90,7 +90,7 @@ TEST_CASE("a channel reports that dropping a handle closed its connection") {
   static_cast<void>(must(ends.left.post_receive({.elements = mine.scatter()})));
   REQUIRE(ends.left.failure());
   CHECK(ends.left.failure()->root() == error_kind::timed_out);
-  CHECK(ends.left.failure()->message().find("drop a handle") != std::string::npos);
+  CHECK(ends.left.failure()->message().find("drop the handle") != std::string::npos);
   CHECK(ends.left.outstanding() == 0);
 }
 

@@ -168,8 +168,10 @@ TEST_CASE("a call that needs a lane is refused if messages have no room for the 
   const testbed bed;
   lending_service serving(bed);
   auto [calls, link] = serving.prepare({.message_size = 200});
-  must(calls.start<sum_method>(std::move(link), patience));
   std::vector<std::byte> own(300, std::byte{1});
+  CHECK_THAT(failure_of(calls.call<fill>(7, own, patience)).message(),
+             Catch::Contains("call caller::start first"));
+  must(calls.start<sum_method>(std::move(link), patience));
   const error refused = failure_of(calls.call<fill>(7, own, patience));
   CHECK(refused == error_kind::invalid_input);
   CHECK_THAT(refused.message(), Catch::Contains("use at least 376 bytes"));
