@@ -26,8 +26,8 @@ namespace {
 
 // Explanations of why a request was flushed, for use if the root error does not explain it.
 constexpr const char* broken_off =
-    "the queue pair was moved to the error state, by channel::stop, or by the device, usually "
-    "because the peer requested an operation that this end does not allow";
+    "channel::stop moved the queue pair to the error state, or the device did, usually because the "
+    "peer requested an operation that this end does not allow";
 constexpr const char* too_late =
     "a wait on the channel timed out, so the library closed the connection";
 constexpr const char* stopped =
