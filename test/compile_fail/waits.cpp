@@ -34,7 +34,8 @@ wait_limit limit() {
 }
 
 // case: stop_token_too_large
-// expect: a stop token is stored in the limit, which has room for two pointers
+// expect: a stop token is stored in the limit, so it can have at most the size of two pointers and
+// expect: the alignment of one
 struct small_token {
   bool stop_requested() const noexcept;
   void* shared[2];

@@ -84,7 +84,8 @@ class asio_wait {
       outcome_ = error::from_errno(
           failed.value(), "asio_source::async_wait",
           failed.value() == EEXIST ? "another object of this Asio context, such as another "
-                                     "asio_source, has the descriptor of this event source already"
+                                     "asio_source, already uses the descriptor of this event "
+                                     "source: wait with that object, or destroy it first"
                                    : "Asio does not accept the descriptor of this event source");
       return false;
     }
@@ -111,8 +112,9 @@ class asio_wait {
 template <class Source>
 concept WaitsForReading = because(
     !requires(const Source& each) { each.events(); },
-    "this source may also have to wait until its socket is writable, and an asio_source does not: "
-    "let Asio wait on file_descriptor() for the events that events() returns");
+    "this source sometimes has to wait until its socket is writable, but an asio_source waits only "
+    "until it is readable: let Asio wait on file_descriptor() for the events that events() "
+    "returns");
 
 }  // namespace detail
 

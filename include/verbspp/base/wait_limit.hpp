@@ -123,8 +123,8 @@ class wait_limit {
   wait_limit(time_point at, const Token& token) noexcept
       : at_(at), stop_(&detail::operations_of_stop_token<Token>) {
     static_assert(sizeof(Token) <= sizeof(token_) && alignof(Token) <= alignof(void*),
-                  "a stop token is stored in the limit, which has room for two pointers: use a "
-                  "token that only refers to its state");
+                  "a stop token is stored in the limit, so it can have at most the size of two "
+                  "pointers and the alignment of one: use a token that only refers to its state");
     static_assert(std::is_nothrow_copy_constructible_v<Token> && noexcept(token.stop_requested()),
                   "a stop token is copied and tested where no exception could be caught: its copy "
                   "constructor and stop_requested() must be noexcept");

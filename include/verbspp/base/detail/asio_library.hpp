@@ -58,7 +58,7 @@
 #ifdef VERBSPP_USE_BOOST_ASIO
 #error "<verbspp/asio.hpp> needs Boost 1.78 or newer, because VERBSPP_USE_BOOST_ASIO is defined"
 #else
-#error "<verbspp/asio.hpp> needs Asio: install libasio-dev, or Boost 1.78 or newer"
+#error "<verbspp/asio.hpp> needs Asio 1.22 or newer: install libasio-dev, or Boost 1.78 or newer"
 #endif
 #endif
 
