@@ -13,8 +13,8 @@
 using namespace verbspp;
 
 // case: await_borrowed_elements
-// expect: so the request has to keep it: pass a shared_buffer or a part of one
-// expect: as in async_write(std::move(buffer), {.remote = memory}), except into an atomic
+// expect: so the request has to keep the memory alive: pass a shared_buffer or a part of one
+// expect: except for an atomic operation, move the buffer, as in async_write(std::move(buffer),
 // within: 8
 auto write(channel& link, const BAD(registered_buffer<>) GOOD(shared_buffer<>) & buffer,
            const remote_memory<access::remote_write>& to) {
@@ -22,7 +22,7 @@ auto write(channel& link, const BAD(registered_buffer<>) GOOD(shared_buffer<>) &
 }
 
 // case: await_borrowed_region
-// expect: so the request has to keep it: pass a shared_buffer or a part of one
+// expect: so the request has to keep the memory alive: pass a shared_buffer or a part of one
 // within: 8
 using memory_type = BAD(memory_region<access::local_write>)
     GOOD(shared_buffer<access::local_write>);
@@ -45,7 +45,7 @@ auto read(channel& link, const shared_buffer<BAD(access::local_read) GOOD(access
 auto result_of(BAD(pending<>) GOOD(kept_pending) & work) { return work.async_wait(); }
 
 // case: await_session_that_is_not_moved
-// expect: the session moves into the awaitable: write loop.async_run(std::move(session))
+// expect: the session is moved into the awaitable: write loop.async_run(std::move(session))
 // within: 8
 using session_type = exchange_session<std::uint32_t, prepared_channel>;
 auto met(event_loop& loop, session_type& session) {

@@ -211,7 +211,7 @@ class event_loop {
 
   template <EventSource Session>
   void async_run(Session&) VERBSPP_DETAIL_REFUSED(!std::is_void_v<Session>,
-                                                  "the session moves into the awaitable: write "
+                                                  "the session is moved into the awaitable: write "
                                                   "loop.async_run(std::move(session))");
 
   /// Awaits the next client that an `exchange_acceptor` has connected, and returns the result of

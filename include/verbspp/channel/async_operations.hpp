@@ -73,10 +73,10 @@ class VERBSPP_VIEW kept_elements {
   kept_elements(const Memory&) VERBSPP_DETAIL_REFUSED(
       (!detail::HasKeeper<Memory> && !std::is_same_v<Memory, kept_elements> &&
        (is_filled || !std::is_same_v<Memory, inline_payload>)),
-      "the device may still use the memory of an awaited request when the coroutine is destroyed, "
-      "so the request has to keep it: pass a shared_buffer or a part of one; or move the buffer, "
-      "as in async_write(std::move(buffer), {.remote = memory}), except into an atomic; or borrow "
-      "it in an async_scope, which waits for the device");
+      "the device may still use the memory of an awaited request after the coroutine is destroyed, "
+      "so the request has to keep the memory alive: pass a shared_buffer or a part of one; or, "
+      "except for an atomic operation, move the buffer, as in async_write(std::move(buffer), "
+      "{.remote = memory}); or borrow the memory in an async_scope, which waits for the device");
   template <class Memory>
   kept_elements(const Memory&)
       VERBSPP_DETAIL_REFUSED((is_filled && detail::HasKeeper<Memory> &&
