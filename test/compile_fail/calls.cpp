@@ -46,17 +46,17 @@ struct called : named {
 auto call(caller& calls) { return calls.call<called>({}); }
 
 // case: constant_memory_that_the_service_writes
-// expect: memory that the service writes must not be constant
+// expect: Memory that the service may write must not be constant
 auto call(caller& calls, BAD(const) window_memory& memory) { return calls.call<load>(1, memory); }
 
 // case: constant_vector_that_the_service_writes
-// expect: memory that the service writes must not be constant
+// expect: Memory that the service may write must not be constant
 auto call(caller& calls, BAD(const) std::vector<int>& memory) {
   return calls.call<load>(1, memory);
 }
 
 // case: message_as_lent_memory
-// expect: a call lends a registered buffer or a part of one
+// expect: a call can lend a registered or shared buffer, or a part of one
 auto call(caller& calls, BAD(message) GOOD(window_memory) & memory) {
   return calls.call<load>(1, memory);
 }
@@ -73,8 +73,8 @@ using called = BAD(find) GOOD(load);
 auto call(caller& calls, window_memory& memory) { return calls.call<called>(1, memory); }
 
 // case: handler_of_another_type
-// expect: the handler of a method is a function that takes `const request&` (for bytes, a span) and
-// expect: returns the answer, or takes a `received_call<method>`
+// expect: the handler of a method must be a function that takes `const request&` (for bytes, a span)
+// expect: and returns the answer, or one that takes a `received_call<method>`
 auto handle() {
   return handles<find>([](BAD(void*) GOOD(int)) { return 1; });
 }

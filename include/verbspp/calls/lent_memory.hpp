@@ -103,9 +103,9 @@ template <access_flags Rights, SharedMemory Memory>
 template <class Memory, access_flags Rights>
 concept Lendable = detail::because(
     detail::may_lend<Memory, Rights>(),
-    "a call lends a registered buffer or a part of one, region.window_part<rights>(...) with "
-    "exactly the rights in the method's `lends`, or a contiguous range of trivially copyable "
-    "objects that is not a temporary container; memory that the service writes must not be "
-    "constant, and registered memory needs access::local_write for that");
+    "a call can lend a registered or shared buffer, or a part of one; "
+    "region.window_part<rights>(...) with exactly the rights in the method's `lends`; or a "
+    "contiguous range of trivially copyable objects that is not a temporary container. Memory that "
+    "the service may write must not be constant, and a buffer then needs access::local_write");
 
 }  // namespace verbspp

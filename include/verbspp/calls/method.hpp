@@ -49,8 +49,8 @@ inline constexpr std::uint32_t any_size = UINT32_MAX;
 template <class Value>
 struct codec {
   static_assert(std::is_trivially_copyable_v<Value>,
-                "the bytes of this type can't be copied: specialize verbspp::codec for it, or use "
-                "verbspp::bytes");
+                "this type is not trivially copyable, so its bytes cannot be sent: specialize "
+                "verbspp::codec for it, or use verbspp::bytes");
   static_assert(!detail::RefersElsewhere<Value>,
                 "this type refers to memory of this process, or is dereferenced like a pointer, "
                 "so its bytes may mean nothing at the other end: use verbspp::bytes for data of "

@@ -283,8 +283,8 @@ struct handling {
 template <Method Called, class Function>
   requires(detail::because(detail::AnswersLater<std::decay_t<Function>, Called> ||
                                detail::AnswersAtOnce<std::decay_t<Function>, Called>,
-                           "the handler of a method is a function that takes `const request&` (for "
-                           "bytes, a span) and returns the answer, or takes a "
+                           "the handler of a method must be a function that takes `const request&` "
+                           "(for bytes, a span) and returns the answer, or one that takes a "
                            "`received_call<method>`; a lambda must not be mutable") &&
            detail::because(!LendsMemory<Called> ||
                                detail::AnswersLater<std::decay_t<Function>, Called>,
