@@ -40,5 +40,6 @@ cm_request_data greeting(std::string_view text, [[maybe_unused]] std::span<const
 }
 
 // case: private_data_too_long
-// expect: this is more private data than the connection manager carries: 56 bytes with a request
+// expect: the connection manager cannot carry this much private data: at most 56 bytes in a
+// expect: connection request
 cm_request_data greeting() { return std::array<char, BAD(57) GOOD(56)>{}; }

@@ -77,16 +77,16 @@ class private_data {
   private_data(const Value&) VERBSPP_DETAIL_REFUSED(
       std::is_trivially_copyable_v<Value>&& detail::HasBytesElsewhere<Value>,
       "private data is sent as the bytes of the value itself, which cannot be a pointer, a view, a "
-      "container or an optional: for bytes that are elsewhere, write from(bytes), as in "
-      "cm_request_data::from(bytes).value(); of an optional, pass the value");
+      "container or an optional: for bytes that are stored elsewhere, use from(), as in "
+      "cm_request_data::from(bytes).value(); for an optional, pass the value that it holds");
   template <class Value>
   private_data(const Value&)
       VERBSPP_DETAIL_REFUSED((TravelsAsBytes<Value> && (sizeof(Value) > Most) &&
                               !std::is_same_v<Value, private_data>),
-                             "this is more private data than the connection manager carries: 56 "
-                             "bytes with a request to connect, 196 with its acceptance, 148 with a "
-                             "rejection; 180 and 136 with the lookup of a datagram service and its "
-                             "answer");
+                             "the connection manager cannot carry this much private data: at most "
+                             "56 bytes in a connection request, 196 in an acceptance, 148 in a "
+                             "rejection, 180 in the lookup of a datagram service, and 136 in the "
+                             "answer to a lookup");
   /// Copies the bytes.
   /// \errors `invalid_input` for more than `Most` bytes
   [[nodiscard]] static result<private_data> from(std::span<const std::byte> bytes) noexcept {
