@@ -14,7 +14,7 @@ constexpr completion_features fields =
 auto time(const extended_completed_work<fields>& work) { return work.timestamp(); }
 
 // case: poll_each_of_plain_queue
-// expect: this type of completion queue is not polled field by field
+// expect: this type of completion queue cannot be polled field by field
 using queue_type = BAD(completion_queue)
     GOOD(extended_completion_queue<completion_feature::timestamp>);
 auto poll(const queue_type& queue) {
@@ -22,7 +22,7 @@ auto poll(const queue_type& queue) {
 }
 
 // case: poll_each_without_fields
-// expect: this type of completion queue is not polled field by field
+// expect: this type of completion queue cannot be polled field by field
 using queue_type = BAD(waitable_completion_queue)
     GOOD(completion_queue_with<completion_feature::waitable | completion_feature::timestamp>);
 auto poll(const queue_type& queue) {

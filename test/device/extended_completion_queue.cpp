@@ -201,7 +201,7 @@ TEST_CASE_METHOD(extended_sender<plain_fields>,
   take_each(*queue, 1, [&](const auto&) {
     CHECK(must(bed.right_queue.poll(slots)).empty());
     CHECK_THAT(assertion_in([&] { static_cast<void>(queue->poll(slots)); }),
-               Catch::Contains("poll was called from the function that poll_each"));
+               Catch::Contains("poll was called from the function that was passed to poll_each"));
   });
   CHECK(must(queue->poll(slots)).empty());
 }

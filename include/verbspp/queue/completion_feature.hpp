@@ -71,7 +71,7 @@ concept Waitable = detail::because(
     Features.contains(completion_feature::waitable),
     "this type of completion queue has no completion channel, so no thread can wait for it: create "
     "it as a waitable_completion_queue, or add completion_feature::waitable to the features of "
-    "completion_queue_with; if the queue was created with this feature, and passed on as a type "
+    "completion_queue_with; if the queue was created with this feature, but passed on as a type "
     "without it, call queue.with<completion_feature::waitable>()");
 
 template <completion_features Features>
@@ -83,8 +83,9 @@ concept NeedsNoChannel =
 template <completion_features Features>
 concept PolledByField = detail::because(
     detail::with_implied(Features).contains(completion_feature::extended),
-    "this type of completion queue is not polled field by field: create it as an "
-    "extended_completion_queue, or add the fields to the features of completion_queue_with; a "
-    "queue that was created with them gets them back by with<fields>()");
+    "this type of completion queue cannot be polled field by field: create it as an "
+    "extended_completion_queue, or add the fields to the features of completion_queue_with; if the "
+    "queue was created with the fields, but passed on as a type without them, call "
+    "queue.with<fields>()");
 
 }  // namespace verbspp

@@ -216,8 +216,8 @@ class completion_queue {
       std::span<work_completion> into VERBSPP_LIFETIMEBOUND) const noexcept VERBSPP_NONBLOCKING {
     assert(native_ != nullptr && "this completion queue was moved from");
     assert(detail::queue_in_session != native_ &&
-           "poll was called from the function that poll_each or wait_each of the same queue calls: "
-           "poll only after that call has returned");
+           "poll was called from the function that was passed to poll_each or wait_each of the "
+           "same queue: call it only after poll_each or wait_each has returned");
     if (into.empty()) [[unlikely]]
       return detail::no_slots("ibv_poll_cq");
     const int wanted = into.size() < INT_MAX ? static_cast<int>(into.size()) : INT_MAX;

@@ -100,7 +100,7 @@ class completion_queue_accounting {
   }
   /// Releases places after their completions have been polled.
   constexpr void give_back(std::uint64_t completions = 1) noexcept {
-    assert(completions <= expected_ && "more completions than were expected");
+    assert(completions <= expected_ && "more places are released than were reserved");
     expected_ -= completions;
   }
   /// The number of reserved places.
