@@ -25,7 +25,7 @@ auto grant(channel& to, const memory_region<access::local_write | access::window
 }
 
 // case: lease_to_write_without_local_write
-// expect: a lease of access::remote_write or access::remote_atomic requires memory that
+// expect: a lease that grants access::remote_write or access::remote_atomic requires memory that
 // expect: was registered with access::local_write
 constexpr access_flags given = BAD(access::remote_write) GOOD(access::remote_read);
 auto grant(channel& to, const memory_region<access::window_bind>& region) {

@@ -51,7 +51,8 @@ namespace verbspp {
 template <class Data>
 class hub_clients {
   static_assert(std::is_nothrow_move_constructible_v<Data>,
-                "the data of a client moves into the table, so moving it must not throw");
+                "the data of a client is moved into the table, so its type must be movable without "
+                "exceptions");
 
   struct client {
     channel link{};

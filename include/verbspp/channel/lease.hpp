@@ -60,8 +60,8 @@ concept LeasableWith =
                     "another way to lease it, lease_by::registration or lease_by::connection") &&
     detail::because(By == lease_by::connection || OfMemory.contains(access::local_write) ||
                         !Rights.intersects(access::remote_write | access::remote_atomic),
-                    "a lease of access::remote_write or access::remote_atomic requires memory that "
-                    "was registered with access::local_write") &&
+                    "a lease that grants access::remote_write or access::remote_atomic requires "
+                    "memory that was registered with access::local_write") &&
     detail::because(
         By != lease_by::connection || OfMemory.contains(Rights),
         "a lease by connection gives the peer the memory's own key: register the memory with "
@@ -78,7 +78,7 @@ concept KeptByLease =
     detail::because(detail::HasKeep<std::remove_cvref_t<Memory>> ||
                         (!std::is_lvalue_reference_v<Memory> && !std::is_const_v<Memory>),
                     "a lease takes ownership of its memory: write std::move(buffer), with a buffer "
-                    "that is not const; revoking the lease returns it");
+                    "that is not const; revoking the lease returns the buffer");
 
 template <access_flags Rights, class Memory = void>
 class lease;

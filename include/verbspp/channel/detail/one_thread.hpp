@@ -15,7 +15,7 @@ class one_thread {
 #ifndef NDEBUG
       : users_(users) {
     [[maybe_unused]] const unsigned others = __atomic_fetch_add(&users_, 1U, __ATOMIC_ACQUIRE);
-    assert(others == 0 && "two threads use a channel, or its handles, at once");
+    assert(others == 0 && "two threads use a channel, or its handles, at the same time");
   }
 #else
   {
