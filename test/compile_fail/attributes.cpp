@@ -11,7 +11,7 @@ using namespace verbspp;
 using enum queue_pair_state;
 
 // case: attribute_given_twice
-// expect: this attribute was already given: each attribute of a transition can be given once
+// expect: this attribute was already given: each attribute of a transition can be given only once
 auto attributes() {
   const auto attributes = attributes_for<transport::rc, init, ready_to_receive>();
   return attributes BAD(.path_mtu(1024)).path_mtu(2048);
@@ -94,8 +94,8 @@ constexpr queue_pair_state from = BAD(init) GOOD(ready_to_receive);
 auto attributes() { return attributes_for<transport::rc, from, ready_to_send>(); }
 
 // case: optional_for_required_attribute
-// expect: this value is required, so an empty optional is not allowed: test it first, and write
-// expect: *value
+// expect: this value is required, so an optional, which may be empty, is not accepted: test it
+// expect: first, and pass *value
 auto attributes(std::optional<port_number> number) {
   return attributes_for<transport::rc, reset, init>().port(GOOD(*) number);
 }

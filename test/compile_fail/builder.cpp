@@ -74,7 +74,7 @@ auto build(const protection_domain& pd, const completion_queue& cq) {
 }
 
 // case: completion_queue_given_twice
-// expect: this parameter was already given: each parameter of the builder can be given once
+// expect: this parameter was already given: each parameter of the builder can be given only once
 // expect: send_completion_queue
 // completion_queue() sets both completion queues, so the send completion queue is set twice here.
 
@@ -84,7 +84,7 @@ auto set(const completion_queue& cq, const completion_queue& other) {
 }
 
 // case: parameter_given_twice
-// expect: this parameter was already given: each parameter of the builder can be given once
+// expect: this parameter was already given: each parameter of the builder can be given only once
 // expect: ack_timeout
 auto set() {
   using namespace std::chrono_literals;
@@ -92,7 +92,7 @@ auto set() {
 }
 
 // case: required_parameter_given_twice
-// expect: this parameter was already given: each parameter of the builder can be given once
+// expect: this parameter was already given: each parameter of the builder can be given only once
 // expect: protection_domain
 auto set(const protection_domain& pd) {
   return build_queue_pair<transport::rc>() BAD(.protection_domain(pd)).protection_domain(pd);

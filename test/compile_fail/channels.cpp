@@ -10,7 +10,7 @@
 using namespace verbspp;
 
 // case: bind_on_channel
-// expect: a channel grants its peer memory by leases
+// expect: a channel gives its peer access to memory through leases
 // within: 7
 auto grant(channel& channel, memory_window<memory_window_type::type_2>& window,
            const window_part<access::remote_write>& part) {
@@ -37,7 +37,7 @@ auto connect(prepared_channel prepared, const endpoint& remote) {
 }
 
 // case: channel_of_datagrams
-// expect: a channel connects to one peer, by RC or UC
+// expect: a channel connects to one peer, over RC or UC
 // within: 15
 auto start(const protection_domain& domain) {
   return domain.build_channel<BAD(transport::ud) GOOD(transport::uc)>();

@@ -34,7 +34,7 @@ auto post(queue_pair_type& queue_pair, scatter_element part,
 }
 
 // case: atomic_result_without_value
-// expect: this is a result or an optional, which may hold no value: take the value out with .value() or, from a result, VERBSPP_TRY
+// expect: this is a result or an optional, which may hold no value: get the value with .value() or, from a result, with VERBSPP_TRY
 // within: 15
 auto post(queue_pair_type& queue_pair,
           const memory_region<access::local_write | access::all_remote>& memory, remote_word word) {
@@ -58,7 +58,7 @@ auto post(queue_pair_type& queue_pair, const gather_list& sent, const scatter_li
 }
 
 // case: elements_without_value
-// expect: this is a result or an optional, which may hold no value: take the value out with .value() or, from a result, VERBSPP_TRY
+// expect: this is a result or an optional, which may hold no value: get the value with .value() or, from a result, with VERBSPP_TRY
 // within: 15
 using region = memory_region<access::local_write | access::all_remote>;
 
@@ -129,7 +129,7 @@ auto post(queue_pair_type& queue_pair, const memory_region<access::local_write>&
 }
 
 // case: remote_without_value
-// expect: this is a result or an optional, which may hold no value: take the value out with .value() or, from a result, VERBSPP_TRY
+// expect: this is a result or an optional, which may hold no value: get the value with .value() or, from a result, with VERBSPP_TRY
 // within: 15
 auto post(queue_pair_type& queue_pair, scatter_element part,
           const remote_memory<access::all_remote>& there) {
@@ -177,7 +177,7 @@ auto post(queue_pair_type& queue_pair, int& object, std::span<const int> numbers
 }
 
 // case: inline_result
-// expect: this is a result or an optional, which may hold no value: take the value out with .value() or, from a result, VERBSPP_TRY
+// expect: this is a result or an optional, which may hold no value: get the value with .value() or, from a result, with VERBSPP_TRY
 // within: 15
 auto post(queue_pair_type& queue_pair, const result<std::uint64_t>& number) {
   return queue_pair.post_send({.elements = inline_payload(number GOOD(.assume_value()))});

@@ -14,7 +14,7 @@
 using namespace verbspp;
 
 // case: bootstrap_without_fence
-// expect: a bootstrap is movable, and has rank(), size(), put(key, bytes)
+// expect: a bootstrap must be movable, and must have rank(), size(), put(key, bytes)
 struct launcher {
   std::uint32_t rank();
   std::uint32_t size();
@@ -50,7 +50,7 @@ void give(world& all, std::span<int> numbers) {
 }
 
 // case: collective_result
-// expect: this is a result or an optional, which may hold no value: take the value out with .value() or, from a result, VERBSPP_TRY
+// expect: this is a result or an optional, which may hold no value: get the value with .value() or, from a result, with VERBSPP_TRY
 void give(world& all, const result<int>& number) {
   static_cast<void>(all.all_gather(number GOOD(.assume_value()), std::chrono::seconds(1)));
 }
@@ -72,7 +72,7 @@ group_result<group> connect(prepared_group& prepared, std::span<const endpoint> 
 }
 
 // case: group_manual_scope_without_results
-// expect: a manual scope requires that every result is taken, but this function returns no handles
+// expect: in a manual scope, every result has to be taken, but this function returns no handles
 void post(group& peers) {
 #ifdef MUST_FAIL
   static_cast<void>(peers.manual_scope([](manual_group_scope& scope) {

@@ -26,7 +26,7 @@ auto post(queue_pair_type& queue_pair, gather_element part) {
 }
 
 // case: misspelt_member_of_a_receive
-// expect: post_receive takes {.elements}, and then, on a queue pair, a tag, {.id}
+// expect: post_receive takes {.elements}; on a queue pair, a tag {.id} can follow
 auto post(queue_pair_type& queue_pair, scatter_element part) {
 #if MUST_FAIL == 1
   return queue_pair.post_receive({.element = part}, {.id = 1});
@@ -38,7 +38,7 @@ auto post(queue_pair_type& queue_pair, scatter_element part) {
 }
 
 // case: misspelt_members_of_others
-// expect: in this order, and then, on a queue pair, a tag, {.id
+// expect: in this order; on a queue pair, a tag {.id
 auto post(queue_pair_type& queue_pair, scatter_element part,
           const remote_memory<access::all_remote>& there) {
   const remote_word word = remote_word::at(there).value();
@@ -62,8 +62,8 @@ auto post(queue_pair_type& queue_pair, scatter_element part,
 }
 
 // case: operation_in_the_tag
-// expect: post_send takes {.elements, .immediate, .solicited, .fenced}, in this order, and then, on
-// expect: a queue pair, a tag, {.id, .signaled}
+// expect: post_send takes {.elements, .immediate, .solicited, .fenced}, in this order; on a queue
+// expect: pair, a tag {.id, .signaled} can follow
 auto post(queue_pair_type& queue_pair, gather_element part) {
   return queue_pair.post_send(BAD({}, {.elements = part}) GOOD({.elements = part}, {}));
 }
@@ -93,7 +93,7 @@ auto post(queue_pair_type& queue_pair, scatter_element part,
 }
 
 // case: tracking_in_the_operation
-// expect: in this order, and then, on a queue pair, a tag, {.id, .signaled}
+// expect: in this order; on a queue pair, a tag {.id, .signaled} can follow
 auto post(queue_pair_type& queue_pair, gather_element part) {
 #if MUST_FAIL == 1
   return queue_pair.post_send({.elements = part, .id = 1});
@@ -105,7 +105,7 @@ auto post(queue_pair_type& queue_pair, gather_element part) {
 }
 
 // case: immediate_data_of_a_number
-// expect: a number does not convert to immediate data: write immediate_data(7)
+// expect: a number does not convert to immediate data implicitly: write immediate_data(number)
 auto post(queue_pair_type& queue_pair, unsigned number,
           const remote_memory<access::all_remote>& there) {
   (void)there;

@@ -35,7 +35,7 @@ constexpr auto rights = BAD(access::local_read) GOOD(access::local_write);
 void use(const shared_buffer<rights>& memory) { fill(memory); }
 
 // case: more_remote_rights
-// expect: this handle of remote memory lacks some of the required rights, which only the owner of
+// expect: this handle to remote memory lacks some of the required rights, which only the owner of
 // expect: the memory can grant
 namespace rights = access;
 
@@ -44,7 +44,7 @@ auto widen(const remote_memory<rights::remote_read | rights::remote_write>& memo
 }
 
 // case: read_without_remote_read
-// expect: this handle of remote memory lacks access::remote_read: a read needs a handle with that right
+// expect: this handle to remote memory lacks access::remote_read: a read needs a handle with that right
 constexpr auto rights = BAD(access::remote_write) GOOD(access::remote_read);
 auto read(connected_queue_pair<transport::rc>& queue_pair, const scatter_element& part,
           const remote_memory<rights>& remote) {
@@ -62,7 +62,7 @@ auto add(const protection_domain& pd, std::span<std::byte> memory) {
 }
 
 // case: remote_without_remote_right
-// expect: this memory region grants no remote right: register it with access::remote_read,
+// expect: this memory grants no remote rights: register it with access::remote_read,
 // expect: remote_write or remote_atomic
 constexpr auto rights = access::local_write GOOD(| access::remote_write);
 auto offer(const memory_region<rights>& region) { return region.remote(); }
@@ -90,7 +90,7 @@ auto show(const memory_region<access::local_write | access::window_bind>& region
 }
 
 // case: word_without_remote_atomic
-// expect: this handle of remote memory lacks access::remote_atomic, which atomic operations need
+// expect: this handle to remote memory lacks access::remote_atomic, which atomic operations need
 constexpr access_flags rights = BAD(access::remote_write) GOOD(access::remote_atomic);
 auto word(const remote_memory<rights>& memory) { return remote_word::at(memory); }
 
@@ -103,7 +103,7 @@ auto show(const memory_region<rights>& region) {
 }
 
 // case: write_through_readable_window
-// expect: this handle of remote memory lacks access::remote_write: a write needs a handle with that right
+// expect: this handle to remote memory lacks access::remote_write: a write needs a handle with that right
 constexpr access_flags given = BAD(access::remote_read) GOOD(access::remote_write);
 // The rights of the window count here, not those of the region.
 remote_destination far_end(
@@ -113,7 +113,7 @@ remote_destination far_end(
 }
 
 // case: write_without_remote_write
-// expect: this handle of remote memory lacks access::remote_write: a write needs a handle with that right
+// expect: this handle to remote memory lacks access::remote_write: a write needs a handle with that right
 constexpr auto rights = BAD(access::remote_read) GOOD(access::remote_write);
 auto write(connected_queue_pair<transport::rc>& queue_pair, const gather_element& part,
            const remote_memory<rights>& remote) {

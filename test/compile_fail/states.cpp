@@ -10,7 +10,7 @@ using namespace verbspp;
 using enum queue_pair_state;
 
 // case: assume_connected
-// expect: a device itself moves a queue pair only to ERR and SQE
+// expect: on its own, a device moves a queue pair only to ERR or SQE
 // expect: assume_state_unchecked
 auto assume(prepared_queue_pair<transport::rc> queue_pair) {
   return std::move(queue_pair)
@@ -26,9 +26,9 @@ auto assume(connected_queue_pair<transport::rc> queue_pair) {
 }
 
 // case: bind_before_connected
-// expect: this queue pair is not connected: nothing can be sent before
-// expect: std::move(queue_pair).handshake(remote_endpoint) (on UD: .activate()) or modify has
-// expect: returned it in RTS
+// expect: this queue pair or channel is not connected, so nothing can be sent yet: call
+// expect: std::move(queue_pair).handshake(remote_endpoint) (on UD, .activate()) or modify, and use
+// expect: the queue pair in RTS that it returns
 using queue_pair_type = BAD(prepared_queue_pair) GOOD(connected_queue_pair)<transport::rc>;
 auto post(queue_pair_type& queue_pair, memory_window<memory_window_type::type_2>& window,
           const window_part<access::remote_write>& part) {
@@ -36,8 +36,8 @@ auto post(queue_pair_type& queue_pair, memory_window<memory_window_type::type_2>
 }
 
 // case: handshake_twice
-// expect: only a prepared queue pair (in INIT), as build() returns it, can be connected by
-// expect: handshake(), or on UD by activate()
+// expect: handshake() (on UD, activate()) needs a prepared queue pair (in INIT), such as build()
+// expect: returns
 using queue_pair = BAD(connected_queue_pair) GOOD(prepared_queue_pair)<transport::rc>;
 auto connect(queue_pair&& queue_pair, const endpoint& remote) {
   return std::move(queue_pair).handshake(remote);
@@ -55,7 +55,7 @@ auto connect(prepared_queue_pair<transport::rc> queue_pair, const endpoint& remo
 // row: read
 // row: send
 // row: write
-// expect: this queue pair is not connected: nothing can be sent before
+// expect: this queue pair or channel is not connected, so nothing can be sent yet: call
 // expect: std::move(queue_pair).handshake(remote_endpoint)
 using queue_pair_type = BAD(prepared_queue_pair) GOOD(connected_queue_pair)<transport::rc>;
 auto post(queue_pair_type& queue_pair, const OPERATION_operation& request) {

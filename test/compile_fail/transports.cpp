@@ -11,10 +11,10 @@ using enum queue_pair_state;
 // case: OPERATION_on_WITHOUT
 // columns: OPERATION | WITHOUT | WITH | REASON
 // row: compare_and_swap | ud | rc | UD carries only sends: atomic operations need RC
-// row: fetch_and_add | uc | rc | UC carries no atomic operations, because it has no responses: they need RC
+// row: fetch_and_add | uc | rc | UC carries no atomic operations, because it has no responses: atomic operations need RC
 // row: local_invalidate | uc | rc | invalidating an rkey needs RC
 // row: read | ud | rc | UD carries only sends: an RDMA read needs RC
-// row: read | uc | rc | UC carries no RDMA reads, because it has no responses: they need RC
+// row: read | uc | rc | UC carries no RDMA reads, because it has no responses: an RDMA read needs RC
 // row: write | ud | uc | UD carries only sends: an RDMA write needs RC or UC
 // expect: REASON
 using queue_pair_type = connected_queue_pair<BAD(transport::WITHOUT) GOOD(transport::WITH)>;
@@ -57,7 +57,7 @@ auto post(queue_pair_type& queue_pair, const datagram_operation& request) {
 }
 
 // case: datagram_without_destination
-// expect: a UD queue pair has no single peer to send to: specify the destination, as .to =
+// expect: a UD queue pair has no single peer to send to: specify the destination with .to =
 // expect: address_handle.destination(number, qkey)
 // within: 15
 auto post(connected_queue_pair<transport::ud>& queue_pair, const datagram_destination& to) {

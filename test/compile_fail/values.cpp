@@ -80,7 +80,7 @@ auto setting(unsigned number) {
 result<retry_count> retries(int count) { return retry_count GOOD(::from)(count); }
 
 // case: immediate_data_cut_off
-// expect: immediate data has 32 bits: to truncate a number, write
+// expect: immediate data is a 32-bit integer: to convert another number, write
 // expect: immediate_data(static_cast<std::uint32_t>(value))
 // within: 15
 using number = BAD(std::uint64_t) GOOD(std::uint16_t);

@@ -120,7 +120,7 @@ TEST_CASE("a batch longer than its storage is refused as a whole") {
     batch.post_send({.elements = two});
     batch.post_send({.elements = two});
   }));
-  CHECK_THAT(elements.message(), Catch::Contains("elements of the batch"));
+  CHECK_THAT(elements.message(), Catch::Contains("elements in the batch"));
   const batch_error receives =
       failure_of(pair.left.template post_receive_batch<1>([&](auto& batch) {
         batch.post_receive({.elements = memory.scatter()});
@@ -157,7 +157,7 @@ TEST_CASE("the requests of a batch may divide its elements in any way") {
       for (std::size_t i = 0; i < too_many; ++i)
         batch.post_write({.elements = source.gather(0, 8), .remote = slice(0, 8)});
     }));
-    CHECK_THAT(e.message(), Catch::Contains("elements of the batch: 3 is above the limit of 2"));
+    CHECK_THAT(e.message(), Catch::Contains("elements in the batch: 3 is above the limit of 2"));
   }
 }
 

@@ -124,9 +124,10 @@ TEST_CASE("a remote object must have the alignment of its type") {
     CHECK(object_at<std::uint16_t>(offset).has_value() == (offset % 2 == 0));
     CHECK(object_at<std::byte>(offset).has_value());
   }
-  CHECK(object_at<std::uint64_t>(4).error().message() ==
-        "remote_object::at: address: 65540 is out of range; the object's type requires an "
-        "address with a larger alignment: check the offset, and that both ends use the same type");
+  CHECK(
+      object_at<std::uint64_t>(4).error().message() ==
+      "remote_object::at: address: 65540 is out of range; the object's type requires an "
+      "address with a stricter alignment: check the offset, and that both ends use the same type");
 }
 
 TEST_CASE("an element of a remote array must lie within the array") {

@@ -35,8 +35,8 @@ class optional_setting {
       : value_(value) {}
   optional_setting(const std::optional<Value>&)
       VERBSPP_DETAIL_REFUSED(Need::required,
-                             "this value is required, so an empty optional is not allowed: test it "
-                             "first, and write *value");
+                             "this value is required, so an optional, which may be empty, is not "
+                             "accepted: test it first, and pass *value");
   constexpr optional_setting(std::nullopt_t) noexcept
     requires(!Need::required)
   {}

@@ -26,8 +26,8 @@ class channel_builder : public queue_pair_parameters<channel_builder, Transport,
  public:
   explicit channel_builder(class protection_domain domain) noexcept : domain_(std::move(domain)) {
     static_assert(Connects<Transport>,
-                  "a channel connects to one peer, by RC or UC: for datagrams, use a queue pair, "
-                  "build_queue_pair<transport::ud>()");
+                  "a channel connects to one peer, over RC or UC: for datagrams, build a queue "
+                  "pair with build_queue_pair<transport::ud>()");
   }
 
   /// Sets the limit for waits to which the program passes no limit, except those that close the

@@ -68,13 +68,13 @@ template <class Operation, class Memory>
 }  // namespace detail
 
 // The messages that the compiler prints if the memory that is passed to a call is unsuitable.
-#define VERBSPP_DETAIL_LEFT_BEHIND                                                             \
-  VERBSPP_DETAIL_REFUSED(                                                                      \
-      (std::is_lvalue_reference_v<Memory> && enable_work_memory<std::remove_cvref_t<Memory>>), \
-      "a request takes ownership of its memory: write std::move(buffer); the "                 \
-      "result returns it, unless it is a message that was sent or written. To "                \
-      "keep a buffer, share it, or name elements of it: "                                      \
-      ".elements = buffer.gather().value() or buffer.scatter().value()")
+#define VERBSPP_DETAIL_LEFT_BEHIND                                                                \
+  VERBSPP_DETAIL_REFUSED(                                                                         \
+      (std::is_lvalue_reference_v<Memory> && enable_work_memory<std::remove_cvref_t<Memory>>),    \
+      "a request takes ownership of its memory: write std::move(buffer); the request's result "   \
+      "returns the buffer, unless it is a message that was sent or written. To keep the buffer, " \
+      "share it, or pass elements of it: .elements = buffer.gather().value() or "                 \
+      "buffer.scatter().value()")
 #define VERBSPP_DETAIL_ONLY_TO_BE_SENT                                                        \
   VERBSPP_DETAIL_REFUSED(GoesWithWork<Memory> && !FillableMemory<Memory>,                     \
                          "the device writes to this memory: only memory that was registered " \
@@ -105,10 +105,11 @@ class channel_operations
   template <class... Arguments>
   void post_bind(Arguments&&...)
       VERBSPP_DETAIL_REFUSED(sizeof...(Arguments) + 1 != 0,
-                             "a channel grants its peer memory by leases: on RC, write "
-                             "channel.lease(region.window_part<rights>(offset, length).value()), "
-                             "which binds and invalidates a window; on UC, channel.lease<rights, "
-                             "lease_by::registration>(region, offset, length)");
+                             "a channel gives its peer access to memory through leases: on RC, "
+                             "write channel.lease(region.window_part<rights>(offset, "
+                             "length).value()), which binds and invalidates a window; on UC, "
+                             "channel.lease<rights, lease_by::registration>(region, offset, "
+                             "length)");
 
  protected:
   channel_operations() noexcept = default;

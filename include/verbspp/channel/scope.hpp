@@ -263,8 +263,8 @@ template <class Scope, class Function>
   using returned = std::remove_cv_t<std::invoke_result_t<Function&, Scope&>>;
   static_assert(!Suspends<returned>,
                 "a scope or stream ends when its function returns, but a coroutine or an awaited "
-                "call may continue after that: pass a function that is not a coroutine, and that "
-                "returns no object to be awaited");
+                "call may continue after that: pass a function that is not a coroutine, and does "
+                "not return an awaitable object");
   using value = value_within_t<returned>;
   using report = scope_result<value>;
   if constexpr (std::is_void_v<returned>) {

@@ -75,7 +75,7 @@ struct offer_parts<result<exchange_offer<End, Mine, Kept>>> {
 template <class Prepare>
 concept PreparesOffers =
     because(offer_parts<std::invoke_result_t<Prepare&>>::exists,
-            "an acceptor calls this function for each client: it has to return a "
+            "the function that an acceptor calls for each client has to return a "
             "verbspp::result<exchange_offer<...>>");
 
 template <class Theirs, class Prepare>

@@ -131,8 +131,8 @@ struct exchange_end<queue_pair<Transport, queue_pair_state::init, Receives, Post
 template <class End>
 concept ExchangeEnd = detail::because(
     detail::exchange_end<End>::exists,
-    "an exchange connects a prepared_channel, a prepared queue pair of RC or UC, or "
-    "a variable of type channel that is prepared or renewed");
+    "an exchange can connect only a prepared_channel, a prepared RC or UC queue pair, or a "
+    "variable of type channel that is prepared or renewed");
 
 /// One side of an exchange, which uses a connected stream socket to connect a channel or queue pair
 /// and to receive the peer's values. An event loop can drive it:

@@ -242,13 +242,13 @@ struct exchanged_field<remote_word> {
 template <class Value>
 concept ExchangedValue =
     detail::because(!detail::MayLackValue<Value>,
-                    "this is a result or an optional, which may hold no value: take the value out "
-                    "with .value() or, from a result, VERBSPP_TRY") &&
+                    "this is a result or an optional, which may hold no value: get the value with "
+                    ".value() or, from a result, with VERBSPP_TRY") &&
     detail::because(
         detail::exchanged_field<Value>::exists,
-        "an exchange can't send this type: it sends integers, enumerations, bool, float, double, "
-        "bounded_text, bounded_bytes, handles of remote memory, structures for which "
-        "verbspp::exchanged_name is specialized, and std::tuple of these");
+        "an exchange can't send this type: it can send integers, enumerations, bool, float, "
+        "double, bounded_text, bounded_bytes, handles to remote memory, structures for which "
+        "verbspp::exchanged_name is specialized, and a std::tuple of these");
 
 namespace detail {
 

@@ -43,13 +43,13 @@ template <class Function>
 template <class Function>
 concept ScatteredParts = detail::because(
     detail::makes_one_of<Function, send_operation, write_operation>(),
-    "scatter sends or writes a part to each peer: its function is called with a peer's number, and "
-    "returns a send_operation or a write_operation, or a verbspp::result of one");
+    "scatter sends or writes a part to each peer: its function must take a peer's number, and "
+    "return a send_operation, a write_operation, or a verbspp::result of either");
 template <class Function>
 concept GatheredParts = detail::because(
     detail::makes_one_of<Function, receive_operation, read_operation>(),
-    "gather receives or reads a part from each peer: its function is called with a peer's number, "
-    "and returns a receive_operation or a read_operation, or a verbspp::result of one");
+    "gather receives or reads a part from each peer: its function must take a peer's number, and "
+    "return a receive_operation, a read_operation, or a verbspp::result of either");
 template <class Function>
 concept NamesDestinations = detail::because(
     detail::names_destination<Function>(),

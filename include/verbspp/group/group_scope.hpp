@@ -31,7 +31,7 @@ namespace detail {
 template <class Scope>
 concept TakesPartsOfPeers =
     because(!std::is_same_v<Scope, manual_group_scope>,
-            "a manual scope requires that every result is taken, but this function returns no "
+            "in a manual scope, every result has to be taken, but this function returns no "
             "handles: post to each peer separately, for example with scope[peer].post_write, or "
             "use group::scope");
 }  // namespace detail
@@ -200,8 +200,8 @@ template <class Scope, class Function>
   using returned = std::remove_cv_t<std::invoke_result_t<Function&, Scope&>>;
   static_assert(!Suspends<returned>,
                 "a scope ends when its function returns, but a coroutine or an awaited call may "
-                "continue after that: pass a function that is not a coroutine, and that returns no "
-                "object to be awaited");
+                "continue after that: pass a function that is not a coroutine, and does not return "
+                "an awaitable object");
   using value = value_within_t<returned>;
   using report = group_result<value>;
   if constexpr (std::is_void_v<returned>) {

@@ -78,27 +78,27 @@ concept LocallyWritable =
 template <access_flags Rights>
 concept RemotelyReadable =
     detail::because(Rights.contains(access::remote_read),
-                    "this handle of remote memory lacks access::remote_read: a read needs a handle "
+                    "this handle to remote memory lacks access::remote_read: a read needs a handle "
                     "with that right, which the owner of the memory has to grant");
 
 template <access_flags Rights>
 concept RemotelyWritable =
     detail::because(Rights.contains(access::remote_write),
-                    "this handle of remote memory lacks access::remote_write: a write needs a "
+                    "this handle to remote memory lacks access::remote_write: a write needs a "
                     "handle with that right, which the owner of the memory has to grant");
 
 /// True if `Theirs` includes all of `Rights`.
 template <access_flags Theirs, access_flags Rights>
 concept GrantsAllOf = detail::because(
     Theirs.contains(Rights),
-    "this handle of remote memory lacks some of the required rights, which only the owner of "
-    "the memory can grant");
+    "this handle to remote memory lacks some of the required rights, which only the owner of the "
+    "memory can grant");
 
 template <access_flags Rights>
 concept RemotelyAccessible =
     detail::because(Rights.intersects(access::any_remote),
-                    "this memory region grants no remote right: register it with "
-                    "access::remote_read, remote_write or remote_atomic");
+                    "this memory grants no remote rights: register it with access::remote_read, "
+                    "remote_write or remote_atomic");
 
 /// Rights with which memory can be registered: the verbs require local write for remote write and
 /// atomics.

@@ -34,8 +34,8 @@ enum class memory_window_type : std::uint8_t {
 template <memory_window_type Type>
 concept BoundByRequest =
     detail::because(Type == memory_window_type::type_2,
-                    "a memory window of type 1 is bound by a separate call, post_bind: only "
-                    "windows of type 2 can be bound in a batch");
+                    "a memory window of type 1 is bound by its own call of queue_pair::post_bind: "
+                    "only windows of type 2 can be bound in a batch");
 
 namespace detail {
 

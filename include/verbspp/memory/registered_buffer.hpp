@@ -401,9 +401,8 @@ class VERBSPP_CONSUMABLE registered_buffer {
     if (size == 0) return detail::region_is_gone(operation);
     if (first > size) return error::above_limit(operation, "first element", first, size);
     if (count > size - first)
-      return error::above_limit(
-          operation, "number of elements", count, size - first,
-          "the limit is the number of elements from index `first` to the end");
+      return error::above_limit(operation, "number of elements from the given index", count,
+                                size - first);
     return success();
   }
 

@@ -48,8 +48,8 @@ void print(std::ostream& out, const remote_memory_description& memory);
 template <access_flags Rights>
 class remote_memory {
   static_assert(access::any_remote.contains(Rights),
-                "remote memory has only remote rights: leave out access::local_write and other "
-                "rights of its owner");
+                "remote memory can have only remote rights: leave out access::local_write and "
+                "other local rights");
 
  public:
   static constexpr access_flags rights = Rights;
@@ -126,16 +126,16 @@ class remote_destination {
   template <access_flags Rights>
   remote_destination(const remote_memory<Rights>&) VERBSPP_DETAIL_REFUSED(
       !RemotelyWritable<Rights>,
-      "this handle of remote memory lacks access::remote_write: a write needs a handle with that "
+      "this handle to remote memory lacks access::remote_write: a write needs a handle with that "
       "right, which the owner of the memory has to grant");
   template <class Other>
   remote_destination(const Other&)
       VERBSPP_DETAIL_REFUSED(detail::MayLackValue<Other>,
-                             "this is a result or an optional, which may hold no value: take the "
-                             "value out with .value() or, from a result, VERBSPP_TRY");
+                             "this is a result or an optional, which may hold no value: get the "
+                             "value with .value() or, from a result, with VERBSPP_TRY");
   VERBSPP_DETAIL_NO_DEFAULT(remote_destination,
-                            "an RDMA write needs a destination: write .remote = memory of the "
-                            "peer, from its region.remote() or remote_memory::decode");
+                            "an RDMA write needs a destination: set .remote to memory of the peer, "
+                            "from the peer's region.remote() or from remote_memory::decode");
   [[nodiscard]] constexpr const remote_memory<access::remote_write>& memory() const& noexcept
       VERBSPP_LIFETIMEBOUND {
     return memory_;
@@ -157,16 +157,16 @@ class remote_source {
   template <access_flags Rights>
   remote_source(const remote_memory<Rights>&) VERBSPP_DETAIL_REFUSED(
       !RemotelyReadable<Rights>,
-      "this handle of remote memory lacks access::remote_read: a read needs a handle with that "
+      "this handle to remote memory lacks access::remote_read: a read needs a handle with that "
       "right, which the owner of the memory has to grant");
   template <class Other>
   remote_source(const Other&)
       VERBSPP_DETAIL_REFUSED(detail::MayLackValue<Other>,
-                             "this is a result or an optional, which may hold no value: take the "
-                             "value out with .value() or, from a result, VERBSPP_TRY");
+                             "this is a result or an optional, which may hold no value: get the "
+                             "value with .value() or, from a result, with VERBSPP_TRY");
   VERBSPP_DETAIL_NO_DEFAULT(remote_source,
-                            "an RDMA read needs a source: write .remote = memory of the peer, from "
-                            "its region.remote() or remote_memory::decode");
+                            "an RDMA read needs a source: set .remote to memory of the peer, from "
+                            "the peer's region.remote() or from remote_memory::decode");
   [[nodiscard]] constexpr const remote_memory<access::remote_read>& memory() const& noexcept
       VERBSPP_LIFETIMEBOUND {
     return memory_;
@@ -182,7 +182,7 @@ class remote_source {
 template <access_flags Rights>
 concept RemotelyFlushable = detail::because(
     Rights.intersects(access::flush_global | access::flush_persistent),
-    "this handle of remote memory lacks access::flush_global and access::flush_persistent: a flush "
+    "this handle to remote memory lacks access::flush_global and access::flush_persistent: a flush "
     "needs a handle with one of these rights, which the owner of the memory has to grant");
 
 /// The memory that an RDMA flush covers: any remote memory that grants `flush_global`,
@@ -199,11 +199,11 @@ class remote_flushable {
   template <class Other>
   remote_flushable(const Other&)
       VERBSPP_DETAIL_REFUSED(detail::MayLackValue<Other>,
-                             "this is a result or an optional, which may hold no value: take the "
-                             "value out with .value() or, from a result, VERBSPP_TRY");
+                             "this is a result or an optional, which may hold no value: get the "
+                             "value with .value() or, from a result, with VERBSPP_TRY");
   VERBSPP_DETAIL_NO_DEFAULT(remote_flushable,
-                            "a flush needs the memory to flush: write .remote = memory of the "
-                            "peer, from its region.remote() or remote_memory::decode");
+                            "a flush needs the memory to flush: set .remote to memory of the peer, "
+                            "from the peer's region.remote() or from remote_memory::decode");
 
   [[nodiscard]] constexpr std::uint64_t address() const noexcept { return address_; }
   /// The length in bytes.

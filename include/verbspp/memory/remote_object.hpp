@@ -53,8 +53,8 @@ template <class Object>
                                                      std::uint64_t address) noexcept {
   if (address % alignof(Object) == 0) return success();
   return error::out_of_range(operation, "address", address,
-                             "the object's type requires an address with a larger alignment: check "
-                             "the offset, and that both ends use the same type");
+                             "the object's type requires an address with a stricter alignment: "
+                             "check the offset, and that both ends use the same type");
 }
 
 }  // namespace detail
@@ -142,9 +142,8 @@ class remote_array : public remote_memory<Rights> {
     if (first > size())
       return error::above_limit("remote_array::elements", "first element", first, size());
     if (count > size() - first)
-      return error::above_limit(
-          "remote_array::elements", "number of elements", count, size() - first,
-          "the limit is the number of elements from index `first` to the end");
+      return error::above_limit("remote_array::elements", "number of elements from the given index",
+                                count, size() - first);
     return remote_array(remote_memory<Rights>(this->address() + first * sizeof(Element),
                                               count * sizeof(Element), this->rkey()));
   }

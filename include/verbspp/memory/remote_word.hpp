@@ -15,7 +15,7 @@ namespace verbspp {
 template <access_flags Rights>
 concept RemotelyAtomic = detail::because(
     Rights.contains(access::remote_atomic),
-    "this handle of remote memory lacks access::remote_atomic, which atomic operations need");
+    "this handle to remote memory lacks access::remote_atomic, which atomic operations need");
 
 /// Eight bytes of a peer's memory, aligned to eight bytes, on which an atomic operation can work.
 class remote_word {
@@ -37,8 +37,8 @@ class remote_word {
   template <class Other>
   remote_word(const Other&)
       VERBSPP_DETAIL_REFUSED(detail::MayLackValue<Other>,
-                             "this is a result or an optional, which may hold no value: take the "
-                             "value out with .value() or, from a result, VERBSPP_TRY");
+                             "this is a result or an optional, which may hold no value: get the "
+                             "value with .value() or, from a result, with VERBSPP_TRY");
   template <access_flags Rights>
   remote_word(const remote_memory<Rights>&)
       VERBSPP_DETAIL_REFUSED(RemotelyAtomic<Rights> || !RemotelyAtomic<Rights>,

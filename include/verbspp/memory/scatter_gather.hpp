@@ -78,8 +78,8 @@ class VERBSPP_VIEW scatter_element : public gather_element {
   template <class Other>
   scatter_element(const Other&)
       VERBSPP_DETAIL_REFUSED(detail::MayLackValue<Other>,
-                             "this is a result or an optional, which may hold no value: take the "
-                             "value out with .value() or, from a result, VERBSPP_TRY");
+                             "this is a result or an optional, which may hold no value: get the "
+                             "value with .value() or, from a result, with VERBSPP_TRY");
   template <class Other>
   scatter_element(const Other&)
       VERBSPP_DETAIL_REFUSED(detail::OnlyForReading<Other>,
@@ -141,8 +141,8 @@ class VERBSPP_VIEW inline_payload {
   template <class Object>
   explicit inline_payload(const Object&)
       VERBSPP_DETAIL_REFUSED(detail::MayLackValue<Object>,
-                             "this is a result or an optional, which may hold no value: take the "
-                             "value out with .value() or, from a result, VERBSPP_TRY");
+                             "this is a result or an optional, which may hold no value: get the "
+                             "value with .value() or, from a result, with VERBSPP_TRY");
   template <class Object>
   explicit inline_payload(const Object&) VERBSPP_DETAIL_REFUSED(
       (!InlineObject<Object> && !detail::InlineBytes<Object> && !detail::MayLackValue<Object>),
@@ -228,8 +228,8 @@ class element_list {
   template <class Other>
   element_list(const Other&)
       VERBSPP_DETAIL_REFUSED((detail::mistaken_for<Element, Other> == detail::mistake::result),
-                             "this is a result or an optional, which may hold no value: take the "
-                             "value out with .value() or, from a result, VERBSPP_TRY");
+                             "this is a result or an optional, which may hold no value: get the "
+                             "value with .value() or, from a result, with VERBSPP_TRY");
   template <class Other>
   element_list(const Other&)
       VERBSPP_DETAIL_REFUSED((detail::mistaken_for<Element, Other> == detail::mistake::for_reading),

@@ -236,9 +236,8 @@ class VERBSPP_CONSUMABLE shared_buffer {
     if (first > size())
       return error::above_limit("shared_buffer::part", "first element", first, size());
     if (count > size() - first)
-      return error::above_limit(
-          "shared_buffer::part", "number of elements", count, size() - first,
-          "the limit is the number of elements from index `first` to the end");
+      return error::above_limit("shared_buffer::part", "number of elements from the given index",
+                                count, size() - first);
     return shared_part<Rights, Element>(*this, first, count);
   }
 

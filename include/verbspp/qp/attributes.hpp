@@ -131,7 +131,7 @@ concept TakesAttribute = detail::because(
 template <queue_pair_attribute_set Given, queue_pair_attribute Attribute>
 concept AttributeNotGivenYet = detail::because(
     !Given.contains(Attribute),
-    "this attribute was already given: each attribute of a transition can be given once");
+    "this attribute was already given: each attribute of a transition can be given only once");
 
 /// True if the transition exists, and all attributes that it requires were given.
 template <transport Transport, queue_pair_state From, queue_pair_state To,

@@ -126,7 +126,7 @@ concept PreparationGiven =
 template <queue_pair_parameter_set Given, queue_pair_parameter Parameter>
 concept NotGivenYet = detail::because(
     !Given.contains(Parameter),
-    "this parameter was already given: each parameter of the builder can be given once");
+    "this parameter was already given: each parameter of the builder can be given only once");
 
 template <queue_pair_parameter_set Given>
 concept NoSharedReceives =

@@ -13,9 +13,9 @@ namespace verbspp {
 template <queue_pair_state State>
 concept Prepared =
     detail::because(State == queue_pair_state::init,
-                    "only a prepared queue pair (in INIT), as build() returns it, can be connected "
-                    "by handshake(), or on UD by activate(): this one is in another state, for "
-                    "example because it is connected already");
+                    "handshake() (on UD, activate()) needs a prepared queue pair (in INIT), such "
+                    "as build() returns: this one is in another state, for example because it is "
+                    "already connected");
 
 template <queue_pair_state State>
 concept Reset = detail::because(State == queue_pair_state::reset,
@@ -36,8 +36,8 @@ template <transport Transport, queue_pair_state State, queue_pair_state Actual>
 concept EntersByItself =
     detail::because(
         Actual == queue_pair_state::error || Actual == queue_pair_state::send_queue_error,
-        "a device itself moves a queue pair only to ERR and SQE: for other states, use handshake, "
-        "modify, prepare or to_reset; after C code has changed the state, use "
+        "on its own, a device moves a queue pair only to ERR or SQE: for other states, use "
+        "handshake, modify, prepare or to_reset; after C code has changed the state, use "
         "assume_state_unchecked") &&
     detail::because(Actual != queue_pair_state::error || State != queue_pair_state::reset,
                     "a device does not move a queue pair from RESET to ERR, because a queue pair "

@@ -56,7 +56,7 @@ concept PutsGetsAndFences =
 template <class Model>
 concept Bootstrap = detail::because(
     detail::PutsGetsAndFences<Model>,
-    "a bootstrap is movable, and has rank(), size(), put(key, bytes) -> result<void>, "
+    "a bootstrap must be movable, and must have rank(), size(), put(key, bytes) -> result<void>, "
     "fence(limit) -> group_result<void>, get(rank, key, place, limit) -> result<std::size_t>");
 
 /// Owns a bootstrap of any type.

@@ -42,8 +42,8 @@ namespace verbspp {
 template <class Value>
 concept CollectiveValue =
     detail::because(!detail::MayLackValue<Value>,
-                    "this is a result or an optional, which may hold no value: take the value out "
-                    "with .value() or, from a result, VERBSPP_TRY") &&
+                    "this is a result or an optional, which may hold no value: get the value with "
+                    ".value() or, from a result, with VERBSPP_TRY") &&
     detail::because(!detail::RefersElsewhere<Value>,
                     "collective steps of a world carry the bytes of the value itself, and those of "
                     "a pointer, a view or an optional may mean nothing to another rank: pass the "
@@ -52,8 +52,8 @@ concept CollectiveValue =
         std::is_trivially_copyable_v<Value> && std::is_default_constructible_v<Value> &&
             !std::is_array_v<Value> && sizeof(Value) <= 256,
         "collective steps of a world are for trivially copyable, default constructible values of "
-        "at most 256 bytes, and not for arrays (use a std::array); send larger data by "
-        "peers().scatter and gather, or use the libraries that docs/groups.md names");
+        "at most 256 bytes, and not for arrays (use a std::array); send larger data with "
+        "peers().scatter and peers().gather, or use the libraries that docs/groups.md names");
 
 namespace detail {
 

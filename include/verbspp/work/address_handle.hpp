@@ -30,7 +30,7 @@ class datagram_destination {
  public:
   VERBSPP_DETAIL_NO_DEFAULT(datagram_destination,
                             "a UD queue pair has no single peer to send to: specify the "
-                            "destination, as .to = address_handle.destination(number, qkey)");
+                            "destination with .to = address_handle.destination(number, qkey)");
   static constexpr std::uint32_t unknown_size = 0xffff'ffff;
   /// Creates a destination from a native address handle.
   /// \param most_bytes the maximum length of a datagram on this path

@@ -125,8 +125,8 @@ struct list_storage {
                             InlineBytes <= largest_list &&
                             Requests * sizeof(Native) + Elements * sizeof(ibv_sge) + InlineBytes <=
                                 largest_list,
-                        "the list of a batch is on the stack, where this one would take more than "
-                        "256 KiB: post several smaller batches"));
+                        "the list of a batch is stored on the stack, and this one would take more "
+                        "than 256 KiB: post several smaller batches"));
 
   Native requests[Requests];
   ibv_sge elements[Elements > 0 ? Elements : 1];
@@ -150,17 +150,17 @@ class listed_posting {
     // These are separate `if` statements, because clang would merge the operands of "||" into one
     // condition, which takes more instructions.
     if (next_ == storage_.requests + Requests) [[unlikely]]
-      return refuse(batch_too_long("requests of the batch", Requests));
+      return refuse(batch_too_long("requests in the batch", Requests));
     // A request with one element does not change `spare_elements_`. If the compiler knows that all
     // requests have one element, and there is room for one per request, it omits the test.
     spare_elements_ -= static_cast<std::ptrdiff_t>(elements.size) - 1;
     if (spare_elements_ < 0) [[unlikely]]
       if (elements.size > static_cast<std::size_t>(storage_.elements + Elements - next_element_))
-        return refuse(batch_too_long("elements of the batch", Elements));
+        return refuse(batch_too_long("elements in the batch", Elements));
     Native& native = *next_;
     if (elements.is_inline) {
       if (!take_inline(elements.single)) [[unlikely]]
-        return refuse(batch_too_long("inline bytes of the batch", InlineBytes));
+        return refuse(batch_too_long("inline bytes in the batch", InlineBytes));
     } else if (elements.range != nullptr) {
       for (std::size_t i = 0; i < elements.size; ++i) next_element_[i] = elements.range[i];
     } else if (elements.size == 1) {
@@ -315,12 +315,12 @@ class send_batch
                                                                   bind_options options,
                                                                   work_tag tag) noexcept {
     if (window.native_handle() == nullptr) [[unlikely]] {
-      list_.refuse(detail::window_is_gone("bind of the batch"));
+      list_.refuse(detail::window_is_gone("bind in a batch"));
       return part.remote(window.rkey());
     }
     const detail::bind_operation bind(window.native_handle(), part, options);
     if (binds_ == Requests) [[unlikely]] {
-      list_.refuse(detail::batch_too_long("binds of the batch", Requests));
+      list_.refuse(detail::batch_too_long("binds in the batch", Requests));
     } else {
       bound_[binds_++] = {bind.window, bind.rkey, list_.next_place()};
       take(bind, tag);

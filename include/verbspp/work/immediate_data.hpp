@@ -24,7 +24,7 @@ class immediate_data {
       VERBSPP_DETAIL_REFUSED((std::is_arithmetic_v<Number> &&
                               (sizeof(Number) > sizeof(std::uint32_t) ||
                                std::is_floating_point_v<Number>)),
-                             "immediate data has 32 bits: to truncate a number, write "
+                             "immediate data is a 32-bit integer: to convert another number, write "
                              "immediate_data(static_cast<std::uint32_t>(value))");
   [[nodiscard]] static immediate_data from_network(__be32 value) noexcept {
     return immediate_data(big_endian(value));
@@ -53,7 +53,7 @@ class optional_immediate_data : public std::optional<immediate_data> {
   template <class Number>
   optional_immediate_data(Number) VERBSPP_DETAIL_REFUSED(
       std::is_arithmetic_v<Number>,
-      "a number does not convert to immediate data: write immediate_data(7)");
+      "a number does not convert to immediate data implicitly: write immediate_data(number)");
 };
 
 }  // namespace verbspp

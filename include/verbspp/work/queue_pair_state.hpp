@@ -51,9 +51,10 @@ template <queue_pair_state State>
 concept AcceptsSends =
     detail::because(
         State != queue_pair_state::reset && State != queue_pair_state::init,
-        "this queue pair is not connected: nothing can be sent before "
-        "std::move(queue_pair).handshake(remote_endpoint) (on UD: .activate()) or modify has "
-        "returned it in RTS; for a channel, std::move(prepared).handshake(remote_endpoint)") &&
+        "this queue pair or channel is not connected, so nothing can be sent yet: call "
+        "std::move(queue_pair).handshake(remote_endpoint) (on UD, .activate()) or modify, and use "
+        "the queue pair in RTS that it returns; for a channel, call "
+        "std::move(prepared).handshake(remote_endpoint)") &&
     detail::because(State != queue_pair_state::ready_to_receive,
                     "a queue pair in RTR only receives: nothing can be sent before it is in RTS");
 

@@ -31,8 +31,8 @@ class VERBSPP_CONSUMABLE receive_queue_operations {
   }
   VERBSPP_DETAIL_OTHERWISE(
       post_receive, (OwnReceiveQueue<Receives> && AcceptsReceives<State>),
-      "post_receive takes {.elements}, and then, on a queue pair, a tag, {.id}; on a channel or "
-      "scope, it also takes a buffer instead of the braces");
+      "post_receive takes {.elements}; on a queue pair, a tag {.id} can follow; on a channel or "
+      "scope, a buffer can replace the braces");
 
  protected:
   receive_queue_operations() noexcept = default;

@@ -58,14 +58,14 @@ class VERBSPP_CONSUMABLE send_queue_operations {
   }
   VERBSPP_DETAIL_OTHERWISE(
       post_send, (Transport != transport::ud && AcceptsSends<State>),
-      "post_send takes {.elements, .immediate, .solicited, .fenced}, in this order, and then, on a "
-      "queue pair, a tag, {.id, .signaled}; on a channel or scope, a buffer before the braces can "
-      "replace .elements; only UD sends have a destination, .to");
+      "post_send takes {.elements, .immediate, .solicited, .fenced}, in this order; on a queue "
+      "pair, a tag {.id, .signaled} can follow; on a channel or scope, a buffer before the braces "
+      "can replace .elements; only UD sends have a destination, .to");
   VERBSPP_DETAIL_OTHERWISE(
       post_send, (Transport == transport::ud && AcceptsSends<State>),
-      "a UD queue pair has no single peer to send to: specify the destination, as .to = "
+      "a UD queue pair has no single peer to send to: specify the destination with .to = "
       "address_handle.destination(number, qkey); post_send takes {.elements, .to, .immediate, "
-      ".solicited}, in this order, and then a tag, {.id, .signaled}");
+      ".solicited}, in this order; a tag {.id, .signaled} can follow");
 
   /// Writes to the peer's memory, which must be at least as long as the elements together.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH auto post_write(
@@ -76,8 +76,8 @@ class VERBSPP_CONSUMABLE send_queue_operations {
   }
   VERBSPP_DETAIL_OTHERWISE(
       post_write, (CarriesWrites<Transport> && AcceptsSends<State>),
-      "post_write needs .remote = memory of the peer, and takes {.elements, .remote, .immediate, "
-      ".solicited, .fenced}, in this order, and then, on a queue pair, a tag, {.id, .signaled}; on "
+      "post_write needs memory of the peer in .remote, and takes {.elements, .remote, .immediate, "
+      ".solicited, .fenced}, in this order; on a queue pair, a tag {.id, .signaled} can follow; on "
       "a channel or scope, a buffer before the braces can replace .elements");
 
   /// Reads from the peer's memory, which must be at least as long as the elements together. The
@@ -90,8 +90,8 @@ class VERBSPP_CONSUMABLE send_queue_operations {
   }
   VERBSPP_DETAIL_OTHERWISE(
       post_read, (CarriesReads<Transport> && AcceptsSends<State>),
-      "post_read needs .remote = memory of the peer, and takes {.elements, .remote, .fenced}, in "
-      "this order, and then, on a queue pair, a tag, {.id, .signaled}; on a channel or scope, a "
+      "post_read needs memory of the peer in .remote, and takes {.elements, .remote, .fenced}, in "
+      "this order; on a queue pair, a tag {.id, .signaled} can follow; on a channel or scope, a "
       "buffer before the braces can replace .elements");
 
   /// Compares a word in the peer's memory with the expected value, and replaces the word if they
@@ -107,7 +107,7 @@ class VERBSPP_CONSUMABLE send_queue_operations {
       post_compare_and_swap, (CarriesAtomics<Transport> && AcceptsSends<State>),
       "post_compare_and_swap needs .result = region.scatter(0, 8).value() and .remote = "
       "remote_word::at(memory, offset).value(), and takes {.result, .remote, .expected, .desired, "
-      ".fenced}, in this order, and then, on a queue pair, a tag, {.id, .signaled}");
+      ".fenced}, in this order; on a queue pair, a tag {.id, .signaled} can follow");
   /// Adds to a word in the peer's memory in one step. The 8 bytes of memory for the result belong
   /// to the device until the request has completed.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH auto post_fetch_and_add(
@@ -120,7 +120,7 @@ class VERBSPP_CONSUMABLE send_queue_operations {
       post_fetch_and_add, (CarriesAtomics<Transport> && AcceptsSends<State>),
       "post_fetch_and_add needs .result = region.scatter(0, 8).value() and .remote = "
       "remote_word::at(memory, offset).value(), and takes {.result, .remote, .addend, .fenced}, in "
-      "this order, and then, on a queue pair, a tag, {.id, .signaled}");
+      "this order; on a queue pair, a tag {.id, .signaled} can follow");
 
   /// Writes eight bytes to the peer's memory in one step (`ibv_wr_atomic_write`).
   /// \errors in addition, `invalid_input` if the remote memory is shorter or not aligned to 8;
@@ -137,8 +137,8 @@ class VERBSPP_CONSUMABLE send_queue_operations {
       post_atomic_write,
       (CarriesAcknowledgedWrites<Transport> && PostsExtended<Posting> &&
        LibibverbsWritesAtomically<detail::dependent<ibv_qp_ex, Transport>> && AcceptsSends<State>),
-      "post_atomic_write needs .remote = memory of the peer, and takes {.value, .remote, .fenced}, "
-      "in this order, and then, on a queue pair, a tag, {.id, .signaled}");
+      "post_atomic_write needs memory of the peer in .remote, and takes {.value, .remote, "
+      ".fenced}, in this order; on a queue pair, a tag {.id, .signaled} can follow");
   /// Posts a request that completes when the data that this queue pair previously wrote to the
   /// peer's memory has reached the requested placement (`ibv_wr_flush`).
   /// \errors in addition, `invalid_input` if no placement is requested; `permission` for a
@@ -154,8 +154,8 @@ class VERBSPP_CONSUMABLE send_queue_operations {
       post_flush,
       (CarriesAcknowledgedWrites<Transport> && PostsExtended<Posting> &&
        LibibverbsFlushes<detail::dependent<ibv_qp_ex, Transport>> && AcceptsSends<State>),
-      "post_flush needs .remote = memory of the peer, and takes {.remote, .placement, .scope, "
-      ".fenced}, in this order, and then, on a queue pair, a tag, {.id, .signaled}");
+      "post_flush needs memory of the peer in .remote, and takes {.remote, .placement, .scope, "
+      ".fenced}, in this order; on a queue pair, a tag {.id, .signaled} can follow");
 
   /// Sends, and invalidates an rkey of the peer. Only for devices that support this operation
   /// (`IBV_DEVICE_MEM_MGT_EXTENSIONS`).
@@ -167,9 +167,10 @@ class VERBSPP_CONSUMABLE send_queue_operations {
   }
   VERBSPP_DETAIL_OTHERWISE(post_send_with_invalidate,
                            (CarriesInvalidation<Transport> && AcceptsSends<State>),
-                           "post_send_with_invalidate needs .rkey = the remote_key of a window or "
-                           "region of the peer, and takes {.elements, .rkey, .solicited, .fenced}, "
-                           "in this order, and then, on a queue pair, a tag, {.id, .signaled}");
+                           "post_send_with_invalidate needs the remote_key of a window or region "
+                           "of the peer in .rkey, and takes {.elements, .rkey, .solicited, "
+                           ".fenced}, in this order; on a queue pair, a tag {.id, .signaled} can "
+                           "follow");
   /// Invalidates an rkey of this side. Only for devices that support this operation
   /// (`IBV_DEVICE_MEM_MGT_EXTENSIONS`).
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH auto post_local_invalidate(
@@ -180,8 +181,8 @@ class VERBSPP_CONSUMABLE send_queue_operations {
   }
   VERBSPP_DETAIL_OTHERWISE(
       post_local_invalidate, (CarriesInvalidation<Transport> && AcceptsSends<State>),
-      "post_local_invalidate needs .rkey = the remote_key of a window or region of this side, and "
-      "takes {.rkey, .fenced}, in this order, and then, on a queue pair, a tag, {.id, .signaled}");
+      "post_local_invalidate needs the remote_key of a window or region of this side in .rkey, and "
+      "takes {.rkey, .fenced}, in this order; on a queue pair, a tag {.id, .signaled} can follow");
 
   /// Binds a memory window to a part of a region. The bind completes in the send completion queue.
   /// After that, the peers that the window's type admits have access through the returned handle,

@@ -23,7 +23,7 @@ template <transport Transport>
 concept Connects =
     detail::because(Transport == transport::rc || Transport == transport::uc,
                     "a UD queue pair is not connected to a peer: handshake, path and access flags "
-                    "are for RC and UC; on UD every datagram has an address handle");
+                    "are for RC and UC; on UD, each datagram has an address handle");
 
 template <transport Transport>
 concept SendsDatagrams =
@@ -45,14 +45,16 @@ template <transport Transport>
 concept CarriesReads =
     detail::because(Transport != transport::ud, "UD carries only sends: an RDMA read needs RC") &&
     detail::because(Transport != transport::uc,
-                    "UC carries no RDMA reads, because it has no responses: they need RC");
+                    "UC carries no RDMA reads, because it has no responses: an RDMA read needs "
+                    "RC");
 
 template <transport Transport>
 concept CarriesAtomics =
     detail::because(Transport != transport::ud,
                     "UD carries only sends: atomic operations need RC") &&
     detail::because(Transport != transport::uc,
-                    "UC carries no atomic operations, because it has no responses: they need RC");
+                    "UC carries no atomic operations, because it has no responses: atomic "
+                    "operations need RC");
 
 template <transport Transport>
 concept CarriesAcknowledgedWrites = detail::because(

@@ -85,8 +85,9 @@ class field_reader {
     if (size > rest_.size())
       return error::above_limit("exchange: read the peer's values", "bytes of the next field", size,
                                 rest_.size(),
-                                "the data ends before its last field does: it is damaged, or the "
-                                "peer sent values of other types or uses another protocol");
+                                "the data ends before its last field is complete: it is damaged, "
+                                "or the peer sent values of other types, or uses another "
+                                "protocol");
     const std::span<const std::byte> taken = rest_.first(size);
     rest_ = rest_.subspan(size);
     return taken;
@@ -97,7 +98,7 @@ class field_reader {
     return error::above_limit("exchange: read the peer's values", "bytes after the last field",
                               rest_.size(), 0,
                               "the data is longer than its fields: it is damaged, or the peer sent "
-                              "values of other types or uses another protocol");
+                              "values of other types, or uses another protocol");
   }
 
  private:
