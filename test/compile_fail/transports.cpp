@@ -23,8 +23,8 @@ auto post(queue_pair_type& queue_pair, const OPERATION_operation& request) {
 }
 
 // case: access_of_datagram
-// expect: a UD queue pair is not connected to a peer: handshake, path and access flags are for RC
-// expect: and UC
+// expect: a UD queue pair is not connected to a peer: the handshake, the access flags, the path
+// expect: MTU and the receive PSN are for RC and UC
 constexpr transport type = BAD(transport::ud) GOOD(transport::uc);
 auto builder() { return build_queue_pair<type>().access(access::remote_write); }
 
@@ -65,8 +65,8 @@ auto post(connected_queue_pair<transport::ud>& queue_pair, const datagram_destin
 }
 
 // case: handshake_of_datagram
-// expect: a UD queue pair is not connected to a peer: handshake, path and access flags are for RC
-// expect: and UC
+// expect: a UD queue pair is not connected to a peer: the handshake, the access flags, the path
+// expect: MTU and the receive PSN are for RC and UC
 constexpr transport type = BAD(transport::ud) GOOD(transport::uc);
 auto connect(prepared_queue_pair<type> queue_pair, const endpoint& remote) {
   return std::move(queue_pair).handshake(remote);

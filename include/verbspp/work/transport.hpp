@@ -22,8 +22,9 @@ enum class transport : std::uint8_t {
 template <transport Transport>
 concept Connects =
     detail::because(Transport == transport::rc || Transport == transport::uc,
-                    "a UD queue pair is not connected to a peer: handshake, path and access flags "
-                    "are for RC and UC; on UD, each datagram has an address handle");
+                    "a UD queue pair is not connected to a peer: the handshake, the access flags, "
+                    "the path MTU and the receive PSN are for RC and UC; on UD, call activate(), "
+                    "and give each datagram an address handle");
 
 template <transport Transport>
 concept SendsDatagrams =
