@@ -88,7 +88,7 @@ void post(channel& channel, registered_buffer<>& buffer,
 }
 
 // case: part_without_move
-// expect: owns the buffer: std::move(buffer).part
+// expect: the part owns it: std::move(buffer).part
 // expect-gcc: use of deleted function
 // expect-clang: deleted
 auto half(registered_buffer<> buffer) {

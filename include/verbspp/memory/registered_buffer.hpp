@@ -353,7 +353,7 @@ class VERBSPP_CONSUMABLE registered_buffer {
     VERBSPP_TRYV(check_part("registered_buffer::part", first, count));
     return buffer_part<registered_buffer>(std::move(*this), first, count);
   }
-  void part(std::size_t, std::size_t) const& = delete;  // owns the buffer: std::move(buffer).part
+  void part(std::size_t, std::size_t) const& = delete;  // the part owns it: std::move(buffer).part
   /// Converts this to a shared buffer, whose handles can be copied, so that requests can keep the
   /// memory alive. Requires <verbspp/memory/shared_buffer.hpp>.
   /// \errors `invalid_input` if the buffer was moved from; `resource_exhausted`, in which case the
