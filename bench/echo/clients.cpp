@@ -22,6 +22,9 @@ namespace bench {
 namespace {
 
 constexpr std::uint32_t calling_processes = 4;
+/// The number of receives that the service keeps posted for each client. Each client has as many
+/// credits, but only one call in flight.
+constexpr std::uint32_t receives_of_client = 32;
 
 struct answer_client {
   static constexpr std::uint16_t number = 1;
@@ -122,8 +125,12 @@ result<nanoseconds_each> measure_clients(const side& mine) {
                        {.channels = own, .completions = own * 64, .waiting = wait_mode::sleep()}));
   std::vector<one_client> clients(own);
   for (std::uint32_t i = 0; i < own; ++i) {
-    VERBSPP_TRY(prepared, mine.domain.build_channel().hub(hub).build());
-    VERBSPP_TRY(calls, caller::open(prepared, {.in_flight = 1}));
+    VERBSPP_TRY(prepared, mine.domain.build_channel()
+                              .hub(hub)
+                              .max_send_work_requests(receives_of_client)
+                              .max_receive_work_requests(2 * receives_of_client)
+                              .build());
+    VERBSPP_TRY(calls, caller::open(prepared, {.in_flight = receives_of_client}));
     VERBSPP_TRY(connected, connect(mine, std::move(prepared)));
     one_client& added = clients[connected.id().index];
     added.calls = std::move(calls);
@@ -150,12 +157,16 @@ result<void> answer_clients(const side& mine) {
   VERBSPP_TRY(
       serving,
       service::create(
-          mine.domain, {.clients = Clients, .in_flight = 1, .waiting = wait_mode::sleep()},
+          mine.domain,
+          {.clients = Clients, .in_flight = receives_of_client, .waiting = wait_mode::sleep()},
           handles<answer_client>([](const answer_client::request& asked) { return asked; })));
   for (const int each : mine.sockets) {
     const side one{mine.domain, each, mine.messages};
     for (std::uint32_t i = 0; i < Clients / calling_processes; ++i) {
-      VERBSPP_TRY(prepared, mine.domain.build_channel().hub(serving.hub()).build());
+      VERBSPP_TRY(prepared, mine.domain.build_channel()
+                                .hub(serving.hub())
+                                .max_send_work_requests(receives_of_client)
+                                .build());
       VERBSPP_TRY(connected, connect(one, std::move(prepared)));
       VERBSPP_TRYV(serving.add(std::move(connected)));
     }

@@ -26,7 +26,7 @@ inline constexpr unsigned max_ports = 2;
 /// The capabilities of the device, which no configuration can exceed.
 namespace limits {
 inline constexpr int queue_pairs = 16384 - 1;
-inline constexpr std::uint32_t work_requests = 16384;
+inline constexpr std::uint32_t work_requests = 32768;
 inline constexpr std::uint32_t gather_entries = 30;
 inline constexpr std::uint32_t inline_data = 256;
 inline constexpr int shared_receive_queues = 16384;
