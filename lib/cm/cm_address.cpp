@@ -42,7 +42,8 @@ result<cm_address> cm_address::from(std::string_view address, std::uint16_t port
       "this is not a numeric IP address, or its interface does not exist: to use a host name, look "
       "it up with getaddrinfo, and pass the result to cm_address::from_native");
   std::array<char, NI_MAXHOST> text{};
-  if (address.empty() || address.size() >= text.size()) return none;
+  if (address.empty() || address.size() >= text.size() || address.find('\0') != address.npos)
+    return none;
   address.copy(text.data(), address.size());
   // `getaddrinfo` also parses the interface of a link-local address. It does not block if the
   // address is numeric.

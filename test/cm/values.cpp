@@ -46,6 +46,7 @@ TEST_CASE("invalid addresses are refused") {
     CHECK(cm_address::from(text, 1).error() == error_kind::invalid_input);
   }
   CHECK(cm_address::from(std::string(5000, '1'), 1).error() == error_kind::invalid_input);
+  CHECK(cm_address::from({"192.0.2.1\0x", 11}, 1).error() == error_kind::invalid_input);
   CHECK(cm_address::from_native(nullptr).error() == error_kind::invalid_input);
   sockaddr other{};
   other.sa_family = AF_UNIX;
