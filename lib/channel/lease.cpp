@@ -43,9 +43,9 @@ constexpr const char* revoking = "revoke a lease";
 /// The error for an operation that needs memory windows when none are available.
 error without_windows(const char* operation, int errnum = 0) noexcept {
   constexpr const char* hint =
-      "this channel or device has no memory windows that requests can bind and invalidate: choose "
-      "another way, channel.lease<rights, lease_by::registration>(...), or lease_by::connection, "
-      "which is revoked by closing the connection";
+      "this channel or device has no memory windows that requests can bind and invalidate: use "
+      "lease_by::registration, as in channel.lease<rights, lease_by::registration>(...), or "
+      "lease_by::connection, whose leases are revoked by closing the connection";
   if (errnum == 0) return {error_kind::not_supported, operation, hint};
   return error::from_errno(errnum, operation).as(error_kind::not_supported, hint);
 }

@@ -94,8 +94,8 @@ result<ip_route> find_route(const gid& destination, std::uint32_t interface_inde
                  "this is a wildcard or multicast address: use the address of a host");
   if (destination.is_link_local() && interface_index == 0)
     return error(error_kind::invalid_input, routing,
-                 "a link-local address is valid only on one network interface: use another address "
-                 "of the host, or pass the index of the interface to find_route");
+                 "a link-local address does not determine the network interface: use another "
+                 "address of the host, or call find_route with the index of the interface");
   sockaddr_storage storage{};
   const socklen_t size = detail::store_address(destination, any_port, interface_index, storage);
   const detail::udp_socket socket(storage.ss_family);

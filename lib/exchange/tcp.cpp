@@ -120,8 +120,9 @@ result<tcp_listener> tcp_listener::open(std::string_view port, std::string_view 
     VERBSPP_TRY(found, detail::addresses_of_number(address, number));
     if (found.count == 0)
       return error(error_kind::invalid_input, listening,
-                   "this is not a numeric IPv4 or IPv6 address: use an address of this host, or an "
-                   "empty string to listen on all addresses");
+                   "this is not a numeric IPv4 or IPv6 address, or its network interface (after %) "
+                   "does not exist: use an address of this host, or an empty string to listen on "
+                   "all addresses");
     VERBSPP_TRY(socket, listen_at(found.addresses[0], false));
     return tcp_listener(std::move(socket));
   }

@@ -59,7 +59,7 @@ const char* usual_cause(int errnum, queue_pair_state to, queue_pair_attribute_se
         return "usually the alternate path is wrong or not supported: Linux supports alternate "
                "paths only on InfiniBand ports";
       if (to == queue_pair_state::ready_to_receive && given.contains(queue_pair_attribute::path))
-        return "usually the GID index or the port number is wrong, or the path MTU is above a "
+        return "usually the GID index or the port number is wrong, or the path MTU is above the "
                "port's active MTU";
       if (given.contains(queue_pair_attribute::port))
         return "usually the device does not have the port or the pkey index, or does not support "

@@ -294,7 +294,7 @@ TEST_CASE("a batch with more inline bytes than it has room for is refused") {
   const batch_error e = failure_of(pair.left.post_batch<2, 2, 31>(post));
   CHECK(e.accepted() == 0);
   CHECK_THAT(e.message(),
-             Catch::Contains("inline bytes of the batch: 32 is above the limit of 31"));
+             Catch::Contains("inline bytes in the batch: 32 is above the limit of 31"));
   CHECK(count_within_a_moment(bed.left_queue) == 0);
 }
 

@@ -29,9 +29,10 @@ int refuse_nested_post() noexcept {
   static std::atomic<bool> explained{false};
   return refuse(
       explained,
-      "a thread posts to a queue pair between ibv_wr_start and ibv_wr_complete: softverbs "
-      "returns EBUSY, but with some drivers the thread would wait forever for a lock that "
-      "it holds; call ibv_wr_complete or ibv_wr_abort first, or add the request to the batch");
+      "a thread posts to a queue pair, or calls ibv_wr_start again, between ibv_wr_start and "
+      "ibv_wr_complete: softverbs returns EBUSY (after a second ibv_wr_start, from "
+      "ibv_wr_complete), but with some drivers the thread would wait forever for a lock that it "
+      "holds; call ibv_wr_complete or ibv_wr_abort first, or add the request to the batch");
 }
 
 }  // namespace softverbs
