@@ -257,8 +257,8 @@ TEST_CASE("two connections to one acceptor that relay each other's messages are 
       "both connections to end");
   CHECK(entered == 0);
   CHECK(serving.offers == 0);
-  // The last failure may be a refusal that the test relayed from one connection to the other. It
-  // has the same kind.
+  // The last failure may be a refusal that the test relayed from one connection to the other. A
+  // relayed refusal has the same kind.
   CHECK(serving.clients->last_failure() ==
         (is_disguised ? error_kind::permission : error_kind::mismatch));
 }
@@ -391,8 +391,8 @@ TEST_CASE("an acceptor that stops keeps a client whose last frame has arrived") 
   auto client = serving.start(socket, 1);
   CHECK(!must(client.advance()));
   serve_until(*serving.clients, [&] { return serving.offers == 1; }, "the offer");
-  // Usually, the client now gets the offer and reports that it is ready before the server is. Its
-  // exchange is then over before the server has read the last frame.
+  // Usually, the client now gets the offer and reports that it is ready before the server is ready.
+  // Its exchange is then over before the server has read the last frame.
   serve_until(
       *serving.clients,
       [&] { return must(client.advance()) || (must(serving.clients->advance()), false); },

@@ -82,7 +82,7 @@ TEST_CASE("an adopted context is closed, and a released context stays open") {
     const context copy = made;
     const error shared = failure_of(std::move(made).release());
     CHECK(shared == error_kind::busy);
-    CHECK(made.native_handle() == native);  // it is unchanged
+    CHECK(made.native_handle() == native);  // `made` is unchanged
   }
   {
     const protection_domain child = must(protection_domain::allocate(made));
@@ -126,7 +126,8 @@ TEST_CASE_METHOD(two_queue_pairs, "a registration can be borrowed and adopted an
   const buffer<> source(bed.domain, pattern(32, 1));
   std::vector<std::byte> memory(32);
   using region_type = memory_region<all_rights>;
-  // The macro `ibv_reg_mr` may call a function that the tests do not replace, and so do not count.
+  // The macro `ibv_reg_mr` may call a function that the tests do not replace. Such a call would not
+  // be counted.
   ibv_mr* const made = ibv_reg_mr_iova2(bed.domain.native_handle(), memory.data(), memory.size(),
                                         reinterpret_cast<std::uintptr_t>(memory.data()), c_rights);
   REQUIRE(made != nullptr);
@@ -144,7 +145,7 @@ TEST_CASE_METHOD(two_queue_pairs, "a registration can be borrowed and adopted an
           error_kind::invalid_input);
     CHECK_THAT(failure_of(std::move(borrowed).deregister()).message(),
                Catch::Contains("borrowed: only its owner"));
-    CHECK(borrowed.length() == 32);  // it is unchanged
+    CHECK(borrowed.length() == 32);  // `borrowed` is unchanged
     auto moved = std::move(borrowed);
   }
   CHECK(live_objects() == objects);

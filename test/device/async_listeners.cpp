@@ -150,7 +150,7 @@ TEST_CASE_METHOD(one_listener, "a listener can be notified of further ports") {
   listener.hear_port(2);
   keep(listener, about_port(IBV_EVENT_PORT_ERR, 2));
   CHECK(heard_by(listener) == async_event_type::port_error);
-  // An event of the first port.
+  // An event for the first port.
   keep(listener, about_port(IBV_EVENT_PORT_ACTIVE, 1));
   CHECK(heard_by(listener) == async_event_type::port_error);
   keep(listener, about_port(IBV_EVENT_PORT_ACTIVE, 2));
@@ -217,8 +217,8 @@ TEST_CASE_METHOD(one_listener,
   std::vector<async_event_type> kept;
   while (const auto event = must(bed.context.poll_async_event())) kept.push_back(event->type());
   REQUIRE(kept.size() == detail::kept_async_events);
-  // The change of the subnet manager and the first event that the port is up were dropped, because
-  // they were the oldest events of the lowest severity.
+  // The event about the subnet manager and the first event about the active port were dropped,
+  // because they were the oldest events of the lowest severity.
   CHECK(kept[0] == async_event_type::port_error);
   CHECK(kept[1] == async_event_type::lid_change);
   CHECK(kept[2] == async_event_type::port_active);

@@ -53,8 +53,8 @@ struct access_result {
   std::optional<error_kind> kind{};
 };
 
-/// A coroutine that starts at once, and destroys itself when it ends. The test may destroy it
-/// before.
+/// A coroutine that starts immediately, and destroys itself when it ends. The test may destroy it
+/// earlier.
 struct started {
   struct promise_type {
     started get_return_object() {
@@ -77,7 +77,7 @@ started write_from(received_call<keep>& call, shared_memory from, std::uint64_t 
   done.set(co_await call.async_write(from, offset, limit));
 }
 
-/// Begins two accesses before it awaits them.
+/// Begins two accesses, and then awaits both of them.
 started read_twice(received_call<keep>& call, shared_memory into, access_result& done) {
   auto first = call.async_read(into, 0, wait_limit::forever());
   auto second = call.async_read(into, 0, wait_limit::forever());
@@ -92,7 +92,7 @@ started read_and_destroy(received_call<keep>& call, shared_memory into, std::ato
   done.set(read);
 }
 
-/// Reads all, and answers.
+/// Reads all of the lent memory, and then answers the call.
 started answer_after_read(received_call<keep> call, shared_memory into, access_result& done) {
   const result<void> read = co_await call.async_read(into);
   if (read.has_error())
@@ -115,7 +115,8 @@ started answer_call(received_call<add_up> call, protection_domain domain) {
   }
   static_cast<void>(call.answer(sum));
 }
-/// Fills the memory in parts. Owns the memory of its accesses, which each access returns.
+/// Fills the lent memory in parts. Each access takes the service's buffer, and returns it when it
+/// ends.
 started answer_call(received_call<fill> call, protection_domain domain) {
   constexpr std::size_t most = 100'000;
   auto buffer =
@@ -191,7 +192,7 @@ class awaiting_service : public service_threads {
 constexpr std::chrono::seconds ack_timeout_of_service{1};
 
 /// A client that lends memory over a lane, but does not connect its end of the lane until
-/// `continue_lane`. So the service's accesses do not succeed before that.
+/// `continue_lane`. Until then, the service's accesses cannot succeed.
 class stalled_client {
  public:
   static constexpr std::size_t size = 1000;
@@ -241,7 +242,8 @@ class stalled_client {
   }
   void continue_lane() { connected_.emplace(must(std::move(*lane_).handshake(*of_lane_))); }
   [[nodiscard]] call_frame_kind receive_answer() { return end_.receive_header().kind; }
-  /// Closes the socket that the service watches.
+  /// Closes the client's end of the socket. At the other end, which the service watches, this is a
+  /// hang-up.
   void close_socket() { socket_.close(1); }
   /// Sends a message for which the service removes the client.
   void violate_protocol() { end_.send({}); }
@@ -290,7 +292,7 @@ TEST_CASE("coroutines await reads and writes of any size, in parts") {
   const testbed bed;
   for (const wait_mode mode : all_modes) {
     awaiting_service serving(bed, 1, {.clients = 4, .waiting = mode});
-    // The first caller lends all memory over lanes, the second sends small memory.
+    // The first caller lends all memory over lanes. The second one sends small memory in its calls.
     for (const std::uint32_t sent_size : {0U, 65'536U}) {
       caller calls = serving.call({.sent_size = sent_size});
       for (const std::size_t size : {0U, 1U, 700U, 99'999U, 3'000'001U}) {
@@ -318,7 +320,7 @@ TEST_CASE("several accesses of one call are awaited at the same time") {
   received_call<keep> call = serving.take_kept();
   std::vector<shared_memory> read;
   std::array<access_result, parts> done;
-  // These are more than the lane's send queue has places.
+  // There are more accesses than places in the lane's send queue.
   for (std::size_t i = 0; i < parts; ++i) {
     read.push_back(shared(bed.domain, size));
     read_into(call, read[i], i * size, patience, done[i]);
@@ -452,7 +454,8 @@ TEST_CASE("an awaited access fails if the caller has ended its call") {
   awaiting_service serving(bed);
   caller calls = serving.call();
   std::vector<std::byte> memory(1000);
-  // This call connects the lane. Otherwise, the short limit could be reached before that.
+  // This call connects the lane. Otherwise, the short limit of the next call could expire before
+  // the lane is connected.
   REQUIRE(must(calls.call<fill>(7, memory, patience)) == memory.size());
   CHECK(failure_of(calls.call<keep>(1, memory, short_limit)) == error_kind::timed_out);
   received_call<keep> call = serving.take_kept();

@@ -13,7 +13,7 @@ using namespace verbspp::test;
 
 namespace {
 
-/// Two connected ends, the left of which posts batches through the interface `Posting`.
+/// Two connected ends. The left one posts batches through the interface `Posting`.
 template <posting_interface Posting>
 struct batch_pair {
   connected_queue_pair<transport::rc, receive_queue_kind::own, Posting> left;

@@ -23,11 +23,13 @@ using namespace verbspp::test;
 
 namespace {
 
-/// A service whose handlers throw exceptions. One thread serves, until `stop_serving`.
+/// A service whose handlers throw exceptions. One thread serves its calls until `stop_serving` is
+/// called.
 class throwing_service : public service_threads {
  public:
-  /// The requests for which the handler of `kept_method` throws: before it has answered or stored
-  /// the call, after it has answered it, or after it has stored it. Other calls are only stored.
+  /// The handler of `kept_method` throws for these requests. For `drop`, it neither answers nor
+  /// stores the call before it throws. For `answer`, it answers the call first, and for `store`, it
+  /// stores the call first. Other calls are only stored.
   static constexpr std::int32_t drop = 1, answer = 2, store = 3;
 
   explicit throwing_service(const testbed& bed) : service_threads(bed) {
@@ -186,8 +188,9 @@ TEST_CASE("answers for which the send queue has no room are sent later") {
   constexpr std::uint32_t room = 16;
   running_service serving(bed, 1, {.clients = 2, .in_flight = room, .waiting = wait_mode::sleep()});
   deaf_client client(bed, serving);
-  // Without receives at the client, the first answers stay in the send queue. They count as
-  // answered, so the service takes as many further calls, whose answers find the queue full.
+  // Without receives at the client, the first answers stay in the send queue. Their calls count as
+  // answered, so the service accepts the same number of further calls. The answers to those find
+  // the queue full.
   const auto statistics = [&] { return serving.served().statistics(); };
   for (std::uint32_t i = 0; i < room; ++i) client.call(i);
   wait_until([&] { return statistics().answers == room; }, "the first answers");

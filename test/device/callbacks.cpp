@@ -189,14 +189,15 @@ TEST_CASE("limits that are reached after the requests have finished do not break
     int& total;
   };
   const testbed bed;
-  constexpr int many = 1'100;  // more than one poll calls
+  constexpr int many = 1'100;  // more callbacks than one poll calls
   auto ends = connect_channels(
       bed.domain.build_channel().access(all_rights).max_send_work_requests(many + 1));
   const auto theirs = share_bytes(bed, 8);
   const write_operation nothing{.remote = must(theirs.remote())};
   const auto finish_all = [&] { must(must(ends.left.post_write(nothing)).wait()); };
   int calls = 0;
-  // A channel looks at limits when it has nothing to call, and at every 16th poll that calls some.
+  // A channel checks the limits of waits when there is nothing to call, and otherwise at every 16th
+  // poll.
   for (int i = 0; i < 15; ++i) {
     counted one(calls);
     auto work = must(ends.left.post_write(nothing));

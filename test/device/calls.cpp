@@ -260,7 +260,7 @@ TEST_CASE("destroying the handle of a call in flight drops its answer, and retur
   {
     auto dropped = must(calls.post_call<kept_method>(2));
     must(serving.kept.take(1)[0].answer(2));
-    must(calls.call<note_method>(1, patience));  // takes the answer of the other call, too
+    must(calls.call<note_method>(1, patience));  // takes the answer to the other call, too
   }
   CHECK(calls.statistics().given_up == 3 * credits + 1);
   CHECK(must(calls.call<sum_method>({.first = 1, .second = 2}, patience)) == 3);
@@ -352,7 +352,7 @@ TEST_CASE("received bytes keep their place, and too many kept answers delay call
     kept.push_back(must(calls.call<echo_method>(bytes_of(std::to_string(i)), patience)));
   for (int i = 0; i < 4; ++i)
     CHECK(text_of(kept[static_cast<std::size_t>(i)].view()) == std::to_string(i));
-  // Calls succeed until the answers that the program keeps leave no memory for another receive.
+  // Calls succeed until the kept answers leave no memory for another receive.
   result<void> last = success();
   for (int i = 0; i < 64 && last.has_value(); ++i) {
     auto next = calls.call<echo_method>(bytes_of("more"), short_limit);
@@ -395,7 +395,7 @@ TEST_CASE("the end of the connection ends all calls") {
     CHECK(failure_of(waiting.wait(patience)) == error_kind::not_connected);
     taken[0].refuse(error_kind::busy, "");
     wait_until([&] { return serving.served().clients() == 0; }, "the end of the client");
-    // A new client can use all the memory that the old one has used.
+    // A new client can use all the memory that the old one used.
     caller next = serving.call();
     for (int i = 0; i < 100; ++i)
       CHECK(must(next.call<sum_method>({.first = i, .second = i}, patience)) == 2 * i);
@@ -589,7 +589,7 @@ TEST_CASE("calls are counted by method, at both ends") {
   CHECK(served.statistics<echo_method>().answer_bytes == 4);
   CHECK(served.statistics<kept_method>().refusals == 1);
   CHECK(served.statistics<missing_method>().calls == 0);
-  // There was one call each of three other methods. The comparison of the methods is a call, too.
+  // Three other methods were called once each, and the comparison of the methods is a call, too.
   CHECK(served.statistics().calls > served.statistics<note_method>().calls + 3);
   CHECK(calls.statistics().calls == served.statistics().calls);
 

@@ -58,7 +58,8 @@ struct two_channels {
 
 using shared_bytes = shared_buffer<all_rights | access::remote_atomic>;
 
-/// Returns shared memory that is filled with the pattern of this seed, or with zeros if it is 0.
+/// Returns shared memory that is filled with the pattern of this seed, or with zeros if the seed is
+/// 0.
 [[nodiscard]] inline shared_bytes share_bytes(const testbed& bed, std::size_t size,
                                               unsigned seed = 0) {
   auto made =

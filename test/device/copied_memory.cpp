@@ -165,8 +165,8 @@ TEST_CASE("on a device without memory windows, memory is registered instead of c
   std::vector<std::byte> own(100, std::byte{2});
   const failing_operation refused(all.bed.context.native_handle()->ops.alloc_mw, EOPNOTSUPP,
                                   convention::null);
-  // The lane of the first caller has a window already, which it would reuse without a call of
-  // alloc_mw.
+  // The lane of the first caller already has a window, which it would reuse without calling
+  // alloc_mw. So this test uses another caller.
   auto other = all.serving.call({.copied_size = copying_calls::most});
   for (int i = 0; i < 2; ++i) {
     CHECK(must(other.call<fill>(static_cast<std::uint8_t>(i), own, patience)) == own.size());

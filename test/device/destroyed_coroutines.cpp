@@ -91,7 +91,7 @@ TEST_CASE("a coroutine that is destroyed while it waits for room in the queue po
   }
   CHECK(shared.is_only());
   CHECK(ends.left.outstanding() == before);
-  // No request waits for room any more, so the next one is posted at once.
+  // No request waits for room any more, so the next one is posted immediately.
   const message_pool pool = must(message_pool::create(bed.domain, 16, 64));
   const inbox messages = must(inbox::open(ends.right, pool));
   for (routine& each : filling) must(run(each, ends.left));

@@ -29,8 +29,8 @@ using clock = std::chrono::steady_clock;
 /// The usual limit of a wait for an event that must occur. It is long because an emulated machine
 /// is slow.
 inline constexpr std::chrono::seconds patience{20};
-/// The time for which a test watches for an event that must not occur, or lets another thread begin
-/// a wait.
+/// How long a test watches for an event that must not occur, or pauses so that another thread can
+/// begin a wait.
 inline constexpr std::chrono::milliseconds moment{20};
 
 /// Returns the value of VERBSPP_TEST_DEVICE, or soft0 if it is not set.
@@ -126,8 +126,8 @@ template <class Value>
 /// bytes.
 [[nodiscard]] std::vector<std::byte> pattern(std::size_t size, unsigned seed);
 
-/// Counts the verbs objects that could not be released, and fails the test if there were any. This
-/// object must outlive them.
+/// Counts the verbs objects that could not be released, and fails the test if there were any. A
+/// watch must outlive the objects.
 class release_watch {
  public:
   release_watch();

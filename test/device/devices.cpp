@@ -22,8 +22,8 @@ using namespace verbspp::test;
 namespace {
 
 /// Returns the index of the address that should be chosen. This function does not use the library's
-/// own ranking, but a simpler one, which is sufficient for the tested devices: RoCE v2 before v1,
-/// and then IPv4, IPv6 of a wider scope, link-local IPv6.
+/// own ranking, but a simpler one, which is sufficient for the tested devices. RoCE v2 comes before
+/// v1. Within a version, the order is IPv4, IPv6 of a wider scope, and link-local IPv6.
 std::optional<unsigned> expected_gid_index(const gid_table& table, const testbed& bed) {
   if (!bed.is_ethernet()) return 0;
   const auto find = [&](gid_type type, auto fits) -> std::optional<unsigned> {
@@ -207,7 +207,8 @@ TEST_CASE("a port is found by the local address from which a peer is reached") {
   const testbed bed;
   bool has_interface = false;
   for (const gid_entry& each : must(bed.context.query_gid_table(bed.port.number()))) {
-    // When the host connects to one of its own addresses, it uses the same address as the source.
+    // When the host connects to one of its own addresses, it also uses that address as its source
+    // address.
     if (each.interface_index == 0 || each.address.is_link_local()) continue;
     INFO(each);
     has_interface = true;

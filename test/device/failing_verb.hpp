@@ -98,7 +98,7 @@ class failing_operation {
 /// destroyed, the number therefore becomes one too low.
 [[nodiscard]] int live_objects();
 
-/// Changes the capability bits that `ibv_query_device` reports during its lifetime. Sets the bits
+/// During its lifetime, changes the capability bits that `ibv_query_device` reports. Sets the bits
 /// in `claimed`, and clears all others in `capabilities`.
 class claimed_capabilities {
  public:

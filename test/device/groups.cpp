@@ -496,8 +496,8 @@ TEST_CASE_METHOD(four_members, "a group may be assigned to or moved within its o
       CHECK(failure_of(scope[peer].post_receive({})) == error_kind::not_connected);
     CHECK_FALSE(scope.post_multicast({3}, {}).has_value());
   });
-  // If the group was replaced, the message may or may not have been sent. Closing the receiver's
-  // channel ends the receive in either case.
+  // If the group was not moved, the assignment destroyed it, and the message may or may not have
+  // been sent. Closing the receiver's channel then ends the receive even if no message arrives.
   if (!is_moved) must(all[1][0].close());
   const bool has_arrived = std::move(arriving).wait(patience).has_value();
   CHECK((!is_moved || (done.has_value() && has_arrived)));
@@ -513,8 +513,8 @@ TEST_CASE_METHOD(four_members, "a list of peers may change while parts are poste
   std::vector<std::uint32_t> asked;
   const auto part_for = [&](std::uint32_t peer) {
     asked.push_back(peer);
-    // This reallocates the program's list. In one variant, it also changes the group's list of
-    // connected peers.
+    // This function reallocates the program's list. In one variant, it also changes the group's
+    // list of connected peers.
     listed.assign(1000, 0);
     listed.shrink_to_fit();
     if (is_of_group) all[0][2] = channel();

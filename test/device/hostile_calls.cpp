@@ -146,8 +146,8 @@ TEST_CASE("a service survives random lists of methods and random requests") {
   raw_end client = hostile_client(bed, serving);
   std::minstd_rand random(5);
   for (std::uint32_t i = 0; i < repetitions(1000); ++i) {
-    // If the method is 0, this is a list of methods whose beginning is plausible, so that its
-    // entries are read.
+    // If the method is 0, the body is a list of methods. The list begins plausibly, so that the
+    // service also reads its entries.
     std::vector<std::byte> body = pattern(6 + random() % 122, static_cast<unsigned>(random()));
     body[0] = std::byte{0};
     body[1] = static_cast<std::byte>(random() % 12);

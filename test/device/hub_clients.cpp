@@ -410,8 +410,8 @@ TEST_CASE("a hub reports a channel whose watched socket hangs up or becomes read
     quits.join();
     CHECK(serving.clients.size() == 0);
   }
-  // Without a table of clients, the hub itself reports that the watched descriptor has become
-  // readable, by an arrival for its channel.
+  // Without a table of clients, the hub itself reports a watched descriptor that has become
+  // readable. It returns an arrival for the channel that watches the descriptor.
   const testbed bed;
   const channel_hub hub = must(channel_hub::create(bed.domain));
   sockets peer;

@@ -92,7 +92,7 @@ TEST_CASE("each inbox finds its receives in the order in which they were posted"
 TEST_CASE("a destroyed inbox stays in the list until its last receive has finished") {
   inboxes all;
   auto destroyed = all.make();
-  const auto other = all.make();  // is behind it in the list
+  const auto other = all.make();  // comes after `destroyed` in the list
   inbox_state& left = *destroyed.get();
   all.post(left, 3);
   all.list.set_shared(left);
@@ -101,7 +101,7 @@ TEST_CASE("a destroyed inbox stays in the list until its last receive has finish
   CHECK(all.list.shared() == nullptr);
   CHECK(all.list.posted() == 3);
 
-  // A message for it is dropped.
+  // A message for the destroyed inbox is dropped.
   CHECK(all.list.find(left.next_wr_id()) == &left);
   all.complete(left);
   CHECK(all.list.messages() == 0);
@@ -132,7 +132,7 @@ TEST_CASE("receives of an earlier connection are not found after a flush") {
   all.post(*only.get(), 1);
   const std::uint64_t earlier = only->next_wr_id();
   CHECK(all.flush().size() == 1);
-  // The pool returns the place that was returned last, so only the tag differs.
+  // The pool hands out the place that was given back last, so only the tag differs.
   all.post(*only.get(), 1);
   CHECK(static_cast<std::uint32_t>(only->next_wr_id()) == static_cast<std::uint32_t>(earlier));
   CHECK(all.list.find(earlier) == nullptr);

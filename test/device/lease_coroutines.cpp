@@ -343,7 +343,7 @@ TEST_CASE_METHOD(full_queue, "a revocation that gets no room in time needs no re
   CHECK(bed.owner.is_connected());
   CHECK(bed.owner.outstanding() == 2);
   release();
-  // No request waits for room any more, so the next one is posted at once.
+  // No request waits for room any more, so the next one is posted immediately.
   received.push_back(must(bed.peer.post_receive({.elements = inbox.scatter()})));
   const auto next = bed.owner.async_send({});
   CHECK(bed.owner.outstanding() == 1);
@@ -359,7 +359,7 @@ TEST_CASE_METHOD(full_queue,
   }
   CHECK(granted->is_open());
   release();
-  // No coroutine waits for room any more, so the next request is posted at once.
+  // No coroutine waits for room any more, so the next request is posted immediately.
   const auto send = [&]() -> routine {
     must(co_await bed.owner.async_send({.elements = shared}, patience));
     co_return success();

@@ -52,7 +52,7 @@ struct keep {
   using answer = std::uint32_t;
 };
 
-/// As `keep`, but the service may only write.
+/// Like `keep`, but the service may only write.
 struct keep_to_write {
   static constexpr std::uint16_t number = 15;
   static constexpr const char* name = "keep_to_write";

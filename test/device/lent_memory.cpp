@@ -217,7 +217,7 @@ TEST_CASE("when the limit of a call is reached, the service can no longer access
     CHECK(failure_of(calls.call<keep>(1, memory, 10ms)) == error_kind::timed_out);
     received_call<keep> kept = serving.take_kept();
     CHECK(kept.lent_size() == 256);
-    // The device refuses the access, so the write fails at once, and not at its limit.
+    // The device refuses the access, so the write fails immediately, and not at its limit.
     CHECK_THAT(failure_of(kept.write(own, 0, patience)).message(),
                Catch::Contains("remote access error"));
     CHECK(failure_of(kept.read(own, 0, 2s)) != error_kind::invalid_input);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Memory that requests own, if the device neither stops nor destroys their queue pair. The device
+/// Memory that requests own when the device neither stops nor destroys their queue pair. The device
 /// may then write to the memory at any time, so the memory must not be freed or returned before the
 /// queue pair is destroyed.
 
@@ -65,7 +65,7 @@ struct stuck_device {
 struct receiving_channel : two_channels {
   [[nodiscard]] counted_memory memory() { return {bytes, released}; }
   [[nodiscard]] owning receive() { return must(left.post_receive(memory())); }
-  /// Closes the channel, while the device fails to end its queue pair.
+  /// Closes the channel while the device fails to end its queue pair.
   void lose() {
     const stuck_device stuck;
     CHECK(failure_of(left.close(short_limit)).native_errno() == EIO);

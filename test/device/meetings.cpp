@@ -69,8 +69,8 @@ void check_connection(const testbed& bed, channel& from, channel& to) {
 }  // namespace
 
 TEST_CASE_METHOD(two_places, "two ends that connect to each other at once get one connection") {
-  // The listeners are the same in all rounds, so a meeting may find connections that earlier ones
-  // left behind, and must skip them.
+  // The listeners are the same in all rounds, so a meeting may find connections that earlier
+  // meetings left behind, and must skip them.
   for (int i = 0; i < 20; ++i) {
     auto other =
         std::async(std::launch::async, [&] { return meet_at(bed, right, left.port, i, patience); });
@@ -95,7 +95,8 @@ TEST_CASE("two ends meet even if only one can reach the other or one starts late
   const held_port unreachable;
   auto other = std::async(std::launch::async,
                           [&] { return meet_at(bed, right, unreachable.text(), 2, patience); });
-  // The right end's attempts to connect are refused, because no program listens on that port.
+  // The right end's attempts to connect are refused, because no program listens on the port
+  // `unreachable`.
   // steady: this pause makes a refusal likely; the ends meet even without a refusal
   std::this_thread::sleep_for(20ms);
   auto one = must(meet_at(bed, left, right.port, 1, patience));

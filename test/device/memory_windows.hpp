@@ -104,7 +104,7 @@ void with_each_interface(Test test) {
   run(supported(bed.right().extended_posting().build(), extended_posting));
 }
 
-/// Invalidates the window that has this rkey through the queue pair `by`, and waits until the
+/// Through the queue pair `by`, invalidates the window that has this rkey, and waits until the
 /// invalidation has completed.
 inline void invalidate(connected& by, remote_key rkey, int line = __builtin_LINE()) {
   must(by.post_local_invalidate({.rkey = rkey}, {.id = 70}), line);

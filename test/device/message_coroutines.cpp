@@ -119,7 +119,7 @@ TEST_CASE("a wait for a message continues when a place returns to the pool") {
   ends.right.poll();
   CHECK_FALSE(third.is_done());
   CHECK(ends.right.deadline() <= clock::now() + std::chrono::milliseconds(10));
-  static_cast<void>(message(std::move(released)));  // destroys it, which returns its place
+  static_cast<void>(message(std::move(released)));  // destroys the message, so its place is free
   CHECK(run(third, ends.right).has_value());
   for (routine& each : senders) must(run(each, ends.left));
 }

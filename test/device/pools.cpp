@@ -283,7 +283,7 @@ TEST_CASE("an inbox returns messages in order and keeps receives posted") {
     {
       const auto gone = std::move(arrivals);
     }
-    static_cast<void>(must(there.wait(short_limit)));  // may report the completion, once
+    static_cast<void>(must(there.wait(short_limit)));  // may report the completion once
     CHECK(must(there.wait(short_limit)) == wait_end::limit);
   }
   here = channel();

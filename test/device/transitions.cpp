@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Compares the transition table with the device. From each state that the device can enter to each
-/// state, this test tries the transition with the required attributes, without each of them, and
-/// with each of the other attributes added.
+/// Compares the transition table with the device. For each state that the device can enter, this
+/// test tries the transitions to all states: with the required attributes, without each of them,
+/// and with each of the other attributes added.
 
 #include "device.hpp"
 

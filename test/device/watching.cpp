@@ -186,7 +186,7 @@ TEST_CASE("a wait is ended by a failure even if another thread reads its event")
     outcomes.push_back(wait_for_failure(alone.queue));
     enough = true;
     overruns.join();
-    // Wait for the event before the queue is destroyed, because that would drop the event.
+    // Wait for the event now, because the destruction of the queue would drop it.
     const auto until = clock::now() + patience;
     while (told <= round && clock::now() < until) std::this_thread::yield();
   }

@@ -45,8 +45,8 @@ void check_whole(const connected& pair) {
 constexpr auto local_mistakes = {local_protection_error, local_queue_pair_operation_error};
 /// The status that is reported if an access exceeds a region's rights or bounds.
 constexpr auto access_refusals = {remote_access_error};
-/// The statuses that can be reported if the queue pair lacks the right to an access. rxe reports an
-/// invalid request.
+/// The statuses that can be reported if the peer's queue pair does not grant the access. rxe
+/// reports an invalid request.
 constexpr auto queue_pair_refusals = {remote_access_error, remote_invalid_request_error};
 
 /// Writes to, or reads from, memory that the peer's device refuses to access. Checks the results at
