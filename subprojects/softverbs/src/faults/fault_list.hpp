@@ -61,13 +61,13 @@ bool read_faults(const char* text, const char* origin, const char* consequence, 
 /// more, how often its occasion has arisen. Not thread-safe.
 class fault_list {
  public:
-  /// Sets a fault that waits for an occasion. Faults that take effect at once are not added: see
-  /// `set_at_once` and `count_change`.
+  /// Sets a fault that waits for an occasion. Faults that take effect immediately are not added:
+  /// see `set_at_once` and `count_change`.
   void add(const written& asked);
   /// Applies the effect if it is a seed or `must-strike`. Otherwise, does nothing and returns
   /// false.
   bool set_at_once(const effect& what) noexcept;
-  /// Counts one strike. Called for a change of state that takes effect at once, without an
+  /// Counts one strike. Called for a change of state that takes effect immediately, without an
   /// occasion.
   void count_change() noexcept { ++struck_; }
 

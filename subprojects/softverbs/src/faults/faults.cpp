@@ -206,8 +206,8 @@ fate fate_now(const place& where) {
 
 bool silences_now(const place& where) noexcept { return is_silent(where); }
 
-/// Publishes to peers whether `any` is true. While it is, peers must not access this process's
-/// memory directly, because their operations may have to fail or to wait here.
+/// Publishes to peers whether `any` is true. While `any` is true, peers must not access this
+/// process's memory directly, because their operations may have to fail or to wait here.
 static void tell_peers(machine& on) noexcept {
   if (on.tables != nullptr) on.tables->faulty = any ? 1U : 0U;
 }

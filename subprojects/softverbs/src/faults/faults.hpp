@@ -101,9 +101,9 @@ void keep_to_engine() noexcept;
 /// Undoes `keep_to_engine`, unless faults are set or a port is configured to be down. Requires the
 /// lock.
 void pass_by_engine() noexcept;
-/// At the first call, sets ports to their configured states, and sets the faults in
-/// SOFTVERBS_FAULTS unless libsoftverbs-faults applies them. Returns false if these faults are not
-/// valid or could not be set.
+/// The first call sets ports to their configured states, and sets the faults in SOFTVERBS_FAULTS
+/// unless libsoftverbs-faults applies them. Returns false if these faults are not valid or could
+/// not be set.
 bool read_environment() noexcept;
 
 }  // namespace softverbs::faults

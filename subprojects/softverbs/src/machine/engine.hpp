@@ -88,8 +88,8 @@ class engine final : private progress_thread::work {
   void go_on() noexcept;
   bool is_held() const noexcept { return held_.load(); }
   /// Processes one packet, or serves one queue pair. If there is nothing to process or serve, lets
-  /// the next deadline expire at once. Returns false if there is no deadline, either. Requires the
-  /// lock.
+  /// the next deadline expire immediately. Returns false if there is no deadline, either. Requires
+  /// the lock.
   bool step();
 
   /// Makes progress on behalf of a program that polls. Takes the lock itself, but makes no progress

@@ -19,7 +19,8 @@ struct frame_headers {
   ibv_flow_ipv6_filter ipv6;
   ibv_flow_tcp_udp_filter ports;
   ibv_flow_tunnel_filter tunnel;
-  // In each of these, all bits are set if the frame has such a tag or header; otherwise, none is.
+  // In each of the following members, all bits are set if the frame has the tag or header;
+  // otherwise, none is set.
   std::uint8_t has_vlan;
   std::uint8_t has_ipv4;
   std::uint8_t has_ipv6;

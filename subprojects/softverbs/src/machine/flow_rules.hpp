@@ -28,7 +28,7 @@ struct flow_rule {
   static constexpr station nobody_listens = 0xff;
 };
 
-/// The program's handle of a rule.
+/// The program's handle to a rule.
 struct steering_flow final : ibv_flow {
   steering_flow(ibv_context& verbs, const flow_rule& given) noexcept : ibv_flow{}, rule(given) {
     context = &verbs;

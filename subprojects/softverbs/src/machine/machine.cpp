@@ -96,11 +96,11 @@ void machine::at_exit() noexcept {
   existing->engine.stop();
   const std::lock_guard quiet(existing->engine.lock());
   // Other threads still run, and a peer that sees this process disconnect assumes that the process
-  // no longer accesses the peer's memory. Therefore, this waits for the direct accesses of the
-  // other threads before it closes the connections. The wait is limited, because a thread may be
-  // blocked forever. In that case, the kernel closes the connections after all threads have ended.
-  // An access of this thread is not waited for: if there is one, it was interrupted by a signal
-  // handler that called exit.
+  // no longer accesses the peer's memory. Therefore, this function waits for the direct accesses of
+  // the other threads before it closes the connections. The wait is limited, because a thread may
+  // be blocked forever. In that case, the kernel closes the connections after all threads have
+  // ended. An access of this thread is not waited for: if there is one, it was interrupted by a
+  // signal handler that called exit.
   existing->wire.part();
   const nanoseconds latest = now() + longest_wait;
   const auto give_up = [latest] {

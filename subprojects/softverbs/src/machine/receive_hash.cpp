@@ -19,8 +19,8 @@ constexpr std::size_t most_input = 36;
 constexpr std::size_t window_bytes = 4;
 static_assert(most_input + window_bytes <= receive_hash::key_bytes);
 
-/// Returns the exclusive or of 32-bit parts of the key: for each bit that is set in the input, the
-/// part that begins at the same position in the key.
+/// Returns the XOR of 32-bit parts of the key: for each bit that is set in the input, the part that
+/// begins at the same position in the key.
 std::uint32_t toeplitz(std::span<const std::uint8_t> key,
                        std::span<const std::uint8_t> input) noexcept {
   std::uint32_t window = 0;

@@ -24,7 +24,7 @@ struct xrc_domain {
   ino_t file = 0;
   /// The number of calls of `open` that no `close` has undone.
   unsigned opened = 0;
-  /// Both are indexed by number.
+  /// Both maps are indexed by number.
   std::unordered_map<std::uint32_t, ibv_srq*> shared_receive_queues;
   std::unordered_map<std::uint32_t, ibv_qp*> queue_pairs;
 };

@@ -226,7 +226,7 @@ void requester::carry_out_directly() {
     if (!is_done_directly(work.what()) || with_immediate(work.opcode)) return;
     {
       const passing during(*here);
-      // This is checked again within the passage. At exit, a process marks its connections as
+      // The check is repeated within the passage. At exit, a process marks its connections as
       // ended, and then waits until no thread is in its passage. A thread that enters its passage
       // later sees the mark.
       if (!pair_.goes_directly()) return;

@@ -16,7 +16,7 @@ constexpr bool with_immediate(ibv_wr_opcode opcode) noexcept {
   return opcode == IBV_WR_SEND_WITH_IMM || opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
 }
 
-/// The transport services by which queue pairs send, as bits.
+/// The transport services that queue pairs use, as bits.
 namespace service {
 inline constexpr std::uint8_t rc = 1;
 inline constexpr std::uint8_t uc = 2;

@@ -32,7 +32,7 @@ class queue_pair final : public queue_pair_core {
   /// A queue pair that receives for XRC has an XRC domain instead of a protection domain.
   queue_pair(open_device& owner, protection_domain* domain, const ibv_qp_init_attr& attributes,
              xrc_domain* receives_for = nullptr);
-  /// Creates a queue pair that spreads frames. It is ready at once, without transitions.
+  /// Creates a queue pair that spreads frames. It is ready immediately, without transitions.
   queue_pair(open_device& owner, protection_domain& domain, const ibv_qp_init_attr& attributes,
              const frame_spreading& how);
   ~queue_pair();

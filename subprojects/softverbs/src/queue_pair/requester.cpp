@@ -138,7 +138,8 @@ void requester::judge(request& work) {
 }
 
 ibv_wc_status requester::inspect(request& work) {
-  // This request has already failed: on the direct path, or before earlier requests were repeated.
+  // The request may have failed already: on the direct path, or before earlier requests were
+  // repeated.
   if (work.failure != IBV_WC_SUCCESS) return work.failure;
   judge(work);
   if (work.fault.status != IBV_WC_SUCCESS) return work.fault.status;

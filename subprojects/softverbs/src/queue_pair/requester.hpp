@@ -96,7 +96,8 @@ class requester {
     std::uint32_t last_psn() const noexcept { return (first_psn + packets - 1) & psn_mask; }
   };
 
-  /// The number of places for requests: a power of two, at least the capacity; 0 if that is 0.
+  /// The number of places for requests: a power of two, at least the capacity; 0 if the capacity is
+  /// 0.
   std::size_t places() const noexcept { return capacity_ == 0 ? 0 : std::size_t{mask_} + 1; }
   request& at(std::uint32_t number) noexcept { return ring_[number & mask_]; }
   ibv_sge* entries_of(std::uint32_t number) noexcept {

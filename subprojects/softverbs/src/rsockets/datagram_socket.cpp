@@ -26,7 +26,7 @@ constexpr port_space datagram_space = IPPROTO_UDP;
 
 /// The number of attempts to send a datagram while the receiver's queue is full. By default, the
 /// kernel queues few datagrams. Together, the attempts take a few milliseconds, in which a running
-/// receiver makes room for one.
+/// receiver makes room for a datagram.
 constexpr int most_attempts = 20;
 constexpr timespec before_next_attempt{0, 100'000};
 

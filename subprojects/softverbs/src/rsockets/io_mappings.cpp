@@ -45,8 +45,8 @@ io_mappings::~io_mappings() { ::close(socket_); }
 
 void io_mappings::begin() {
   tell({.kind = packet::what::room, .index = room_});
-  // Without a thread, the peer's notices of mappings would stay in the socket until this end calls
-  // another function, and could fill it.
+  // Without a thread, the peer's notices of mappings would stay in the socket until the program
+  // calls another function, and could fill the socket.
   if (room_ != 0) start_thread();
 }
 

@@ -27,7 +27,7 @@ class io_mappings : public std::enable_shared_from_this<io_mappings> {
 
   // These require the lock of connections.
 
-  /// Sends `room` to the peer. If it isn't 0, starts the thread.
+  /// Sends `room` to the peer. If `room` isn't 0, starts the thread.
   void begin();
   void set_peer_room(unsigned room) noexcept { peer_room_ = room; }
   /// Maps memory, which the peer may write if `for_peer` is true. If the offset is -1, sets it to

@@ -25,10 +25,10 @@ struct socket_way {
   ip_address target;
 };
 
-/// The socket of one descriptor, with IP addresses. The descriptor refers to a Unix socket or, if
-/// this is a listener, to an epoll instance. The kernel implements blocking, polling and shutdown,
-/// except while the socket connects and after it has failed to connect. The functions require the
-/// lock of connections, unless they say otherwise.
+/// An rsocket, which a program identifies by a descriptor, and whose addresses are IP addresses.
+/// The descriptor refers to a Unix socket or, if this is a listener, to an epoll instance. The
+/// kernel implements blocking, polling and shutdown, except while the socket connects and after it
+/// has failed to connect. The functions require the lock of connections, unless they say otherwise.
 class rdma_socket {
  public:
   /// Returns the socket with this descriptor, or null with EBADF. Must be called without the lock.
@@ -56,7 +56,7 @@ class rdma_socket {
   virtual ip_address local() const { return local_; }
   virtual std::optional<ip_address> peer() const = 0;
 
-  // These must be called without the lock, because they wait or take it.
+  // These must be called without the lock, because they wait, or take the lock themselves.
 
   /// Connects the socket. Returns 0 or an errno value.
   virtual int connect(const sockaddr* address) = 0;
@@ -66,7 +66,7 @@ class rdma_socket {
   virtual ssize_t send(const msghdr& message, int flags) = 0;
   virtual ssize_t receive(msghdr& message, int flags) = 0;
 
-  /// Returns the result of a poll that the kernel can't determine, 0 if the caller has to poll
+  /// Returns the result of a poll if the kernel can't determine it, 0 if the caller has to poll
   /// again soon, or nothing if the kernel's result is right.
   virtual std::optional<short> readiness(short /*events*/) { return std::nullopt; }
   /// Returns the mappings, or null if the socket isn't connected, or can't have any.
