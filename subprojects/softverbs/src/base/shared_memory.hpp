@@ -31,8 +31,8 @@ class shared_memory {
   int create(std::size_t size, others may) noexcept;
 
   /// Maps memory by its descriptor, which stays open. Usually, another process has created the
-  /// memory. Returns 0 or an errno value, for example EINVAL if the memory is not a file in tmpfs
-  /// of this size, or if its size can be changed. A `size` of 0 means any other size.
+  /// memory. Returns 0 or an errno value, for example EINVAL if the memory is not a file of this
+  /// size in tmpfs, or if its size can be changed. A `size` of 0 permits any size but 0.
   int map(int descriptor, std::size_t size, bool to_write) noexcept;
 
   /// The descriptor of memory created here, to be passed to other processes. Close it with

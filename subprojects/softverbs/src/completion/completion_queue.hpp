@@ -56,9 +56,9 @@ struct completion {
   std::uint64_t previous;
   /// The variable that is set to `frees_up_to` when this completion is polled. It holds the
   /// position up to which the owner's queue is free. Null if that part of the queue is already
-  /// free. This points to the variable and not to the owner, because an access through the owner
-  /// would take one more cache line, which is not in the cache if there are thousands of queue
-  /// pairs.
+  /// free. This member points to the variable and not to the owner, because an access through the
+  /// owner would take one more cache line, which is not in the cache if there are thousands of
+  /// queue pairs.
   std::atomic<std::uint32_t>* freed;
   std::uint32_t frees_up_to;
   /// The tag of the flow rule that steered the frame here.

@@ -60,7 +60,8 @@ int make_identifier(rdma_event_channel* channel, rdma_cm_id** id, void* context,
 void wait_for_acknowledgements(identifier& id, const std::function<bool()>& is_done);
 
 /// If the identifier has its own channel, waits for the end of the operation that was started on
-/// the identifier, and returns the result: 0, or -1 with errno set. Otherwise, returns 0 at once.
+/// the identifier, and returns the result: 0, or -1 with errno set. Otherwise, returns 0
+/// immediately.
 int complete(identifier& id);
 
 /// Registers the handlers that close the parent's sockets in a child of fork. Must be called

@@ -81,8 +81,8 @@ class event_channel final : public rdma_event_channel {
 
   bool watch(int descriptor, channel_member& member) noexcept;
   /// Like `watch`, but for an eventfd that no thread reads, so that it stays readable. Notifies the
-  /// member once after new writes to it. If it is readable already, notifies the member before this
-  /// function returns.
+  /// member once after new writes to the eventfd. If the eventfd is readable already, notifies the
+  /// member before this function returns.
   bool watch_edges(int descriptor, channel_member& member);
   void unwatch(int descriptor) noexcept;
   /// Makes the channel call the member's `on_time` at the time `when` instead of the previous time;

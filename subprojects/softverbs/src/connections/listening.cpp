@@ -134,7 +134,7 @@ void identifier::take_request(int socket, const message& said) {
   made->remote_vendor.vendor_id = said.vendor;
   made->remote_vendor.options = said.vendor_options;
   // If the device belongs to another process, or can't be used, the request is rejected as if
-  // nothing listened at the address.
+  // nothing listened on the address.
   if (!here->is_of_this_process() || made->choose(*here) != 0) {
     message no;
     no.kind = message_kind::rejection;

@@ -16,8 +16,8 @@ namespace {
 constexpr std::uint32_t group_queue_pair = 0xff'ffff;
 constexpr std::uint8_t group_hops = 1;
 
-/// Returns the GID of a new group on InfiniBand, as OpenSM assigns it. Others join the group by
-/// this GID.
+/// Returns the GID of a new group on InfiniBand, as OpenSM assigns it. Other members join the group
+/// with this GID.
 ibv_gid assign_group() noexcept {
   ibv_gid group{};
   group.raw[0] = 0xff;

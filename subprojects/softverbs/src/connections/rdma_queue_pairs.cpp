@@ -52,7 +52,7 @@ int initialize(rdma_cm_id& id, ibv_qp* pair) {
   if (rdma_init_qp_attr(&id, &attributes, &mask) != 0) return errno;
   if (const int error = ibv_modify_qp(pair, &attributes, mask)) return error;
   if (id.qp_type != IBV_QPT_UD) return 0;
-  // A datagram queue pair needs no connection, so it can be used at once.
+  // A datagram queue pair needs no connection, so it can be used immediately.
   attributes.qp_state = IBV_QPS_RTR;
   if (const int error = ibv_modify_qp(pair, &attributes, IBV_QP_STATE)) return error;
   attributes.qp_state = IBV_QPS_RTS;

@@ -29,7 +29,7 @@ class reservation : public std::enable_shared_from_this<reservation> {
  public:
   /// Makes a reservation, or returns an existing one that may be shared. If the port is 0, chooses
   /// an ephemeral port that is free for the address, and stores it in `address`. Returns null with
-  /// errno on failure. As in the kernel, this is EADDRINUSE if the same specific address and port
+  /// errno on failure. As in the kernel, errno is EADDRINUSE if the same specific address and port
   /// are reserved, and EADDRNOTAVAIL if a wildcard address is involved or no port is free.
   static std::shared_ptr<reservation> make(port_space space, ip_address& address,
                                            reservation_options options);
@@ -54,9 +54,9 @@ class reservation : public std::enable_shared_from_this<reservation> {
 
  private:
   bool bind(bool shares);
-  /// Returns false with errno if the wildcard address, or a specific address that this wildcard
-  /// address includes, is reserved with the same port. If `shares` is true, ignores reservations
-  /// that may be shared.
+  /// Returns false with errno if a conflicting address is reserved with the same port. For a
+  /// specific address, that is the wildcard address; for the wildcard address, each specific
+  /// address that it includes. If `shares` is true, ignores reservations that may be shared.
   bool others_are_free(bool shares) const;
   bool may_be_shared() const noexcept { return options_.reusable && !listens_ && !is_abandoned_; }
 

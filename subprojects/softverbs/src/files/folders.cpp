@@ -103,7 +103,7 @@ device_folder* open_folder(const char* path) noexcept {
   return nullptr;
 }
 
-/// Closes a folder of a device. Returns false if it is a DIR of libc.
+/// Closes a folder of a device. Returns false if `stream` is a DIR of libc.
 bool close_folder(const void* stream) noexcept {
   device_folder* const folder = ours(stream);
   if (folder == nullptr) return false;

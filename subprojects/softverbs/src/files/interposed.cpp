@@ -162,8 +162,9 @@ int old_stat_at(libc_function<old_fstatat_function>& next, int version, int fold
 }
 
 /// Implements realpath for the files of a device, whose paths contain no symbolic links. Dots are
-/// only allowed at the end of the path. Returns null if the path is not of a file of a device, is
-/// the folder of all devices, or if memory is exhausted; the caller then calls libc's function.
+/// only allowed at the end of the path. Returns null if the path doesn't belong to a file of a
+/// device, if it belongs to the folder of all devices, or if memory is exhausted; the caller then
+/// calls libc's function.
 char* real_path(const char* path, char* to) noexcept {
   if (!softverbs::may_be_of_device(path)) return nullptr;
   softverbs::file_text text;

@@ -21,7 +21,7 @@ void stand_in::find(purpose wanted) noexcept {
     case file_kind::none:
       break;
     case file_kind::folder_of_devices:
-      // If the folder really exists, it is used itself.
+      // A folder that really exists needs no stand-in.
       if (::syscall(SYS_faccessat, AT_FDCWD, path_, F_OK) == 0) break;
       [[fallthrough]];
     case file_kind::directory:

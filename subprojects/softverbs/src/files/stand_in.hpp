@@ -7,7 +7,7 @@
 
 namespace softverbs {
 
-/// Replaces a path that belongs to a soft device by the path of a file that the kernel can open.
+/// Replaces a path that belongs to a soft device with the path of a file that the kernel can open.
 /// Replaces the path of a folder only for lookups. Leaves any other path as it is. The object must
 /// exist until the system call has returned.
 class stand_in {

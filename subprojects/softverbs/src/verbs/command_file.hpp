@@ -41,9 +41,9 @@ struct command_file {
   /// the others have left behind. Must be taken before the engine's lock.
   std::mutex closing_lock;
 
-  /// Called when a context is closed and others still have the file. Deletes the context's parent
-  /// domains and the structures that are no longer needed, and moves its other structures to a
-  /// context that is still open.
+  /// Called when a context is closed and other contexts still have the file. Deletes the context's
+  /// parent domains and the structures that are no longer needed, and moves its other structures to
+  /// a context that is still open.
   void part(const ibv_context& closing) noexcept;
   /// Deletes everything that is left.
   void clear() noexcept;

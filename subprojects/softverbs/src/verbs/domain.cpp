@@ -109,7 +109,7 @@ SOFTVERBS_EXPORT int ibv_dealloc_pd(ibv_pd* domain) {
     delete ours;
     return 0;
   }
-  // This also deletes those of the domain's structures that the program has already unimported.
+  // Also deletes the domain's other structures that the program has already unimported.
   const auto of = ours->of;
   std::erase_if(device.file->domains, [&](protection_domain* each) {
     if (each != ours && (each->of != of || !each->unimported)) return false;

@@ -94,8 +94,8 @@ void set_inline(ibv_qp_ex* pair, const ibv_data_buf* buffers, std::size_t count)
 void wr_start(ibv_qp_ex* pair) {
   request_batch& batch = *behind(pair).batch;
   if (!batch.building.begin()) {
-    // The remaining calls for the interrupted batch can't be distinguished from those for this one,
-    // so both batches fail.
+    // The remaining calls for the interrupted batch can't be distinguished from the calls for the
+    // new one, so both batches fail.
     batch.error = refuse_nested_post();
     ++batch.begun_again;
     return;

@@ -83,7 +83,8 @@ ibv_mr* register_buffer(ibv_pd* domain, std::uint64_t offset, std::size_t length
                         std::uint64_t iova, int descriptor, unsigned access) {
   device_context& device = device_context::of(domain->context);
   if (!device.usable()) return failed<ibv_mr>(EIO);
-  // The rights that the kernel supports for such regions: no windows, and no on-demand paging.
+  // The rights that the kernel supports for regions of dma-bufs: no windows, and no on-demand
+  // paging.
   constexpr unsigned rights = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
                               IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
   if (const int error = check_range(offset, length, iova)) return failed<ibv_mr>(error);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The entry points of IBVERBS_1.15 to IBVERBS_1.18 that this library defines, except those of
 // completion counters. They are defined by symbol name, because older headers don't declare them.
-// libibverbs itself refuses the missing ones, through the table in libibverbs_operations.hpp.
+// libibverbs itself refuses calls of the other new entry points, through the table in
+// libibverbs_operations.hpp.
 #include "base/newer_verbs.hpp"
 #include "verbs/device_context.hpp"
 #include "verbs/export.hpp"

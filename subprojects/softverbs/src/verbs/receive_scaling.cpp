@@ -58,8 +58,8 @@ int add_work_queue(device_context& device, receive_work_queue& queue) {
   return 0;
 }
 
-/// Collects the queues of a table. Returns 0 or an errno value; errors are checked in the same
-/// order as by the kernel.
+/// Collects the queues of a table. Returns 0 or an errno value; checks for errors in the same order
+/// as the kernel.
 int read_table(const device_context& device, const ibv_rwq_ind_table_init_attr& attributes,
                std::vector<receive_work_queue*>& queues) {
   if (!device.usable()) return EIO;

@@ -102,7 +102,7 @@ ibv_xrcd* inline_calls::open_xrcd(ibv_context* verbs, ibv_xrcd_init_attr* attrib
   int error = device.usable() ? 0 : EIO;
   if (error == 0 && (attributes->comp_mask & ~all) != 0) error = EOPNOTSUPP;
   if (error == 0 && attributes->comp_mask != all) error = EINVAL;
-  // fstat may take long, and must not delay packets, so it is called without the lock.
+  // fstat may take a long time, and must not delay packets, so it is called without the lock.
   struct stat file{};
   if (error == 0 && attributes->fd != -1 && ::fstat(attributes->fd, &file) != 0) error = EBADF;
   if (error == 0) try {
