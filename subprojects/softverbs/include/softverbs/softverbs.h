@@ -22,7 +22,7 @@
 /// A list of items, separated by `;`:
 ///
 ///     OCCASION [:WHEN] = EFFECT     takes effect when the occasion arises
-///     CHANGE                        takes effect at once
+///     CHANGE                        takes effect immediately
 ///
 /// | OCCASION | counts |
 /// | --- | --- |
@@ -40,9 +40,9 @@
 ///
 /// The EFFECT on a verb is one of
 ///
-/// - an errno value, such as `ENOMEM`: reported by that verb's own convention, for example to
-///   return it, to return -1 or a null pointer with errno set, or to return it negated, as
-///   ibv_poll_cq does.
+/// - an errno value, such as `ENOMEM`: the verb reports it in its usual way. For example, it
+///   returns the value, returns -1 or a null pointer with errno set, or returns the value negated,
+///   as ibv_poll_cq does.
 /// - `+ENOMEM`, `-ENOMEM` or `-1/ENOMEM`, for a verb that returns a number: the verb returns the
 ///   value, returns it negated, or returns -1 with errno set. Providers differ in this.
 /// - a time, such as `20ms`, `5us` or `1s`, or a range, such as `1ms..5ms`: the call takes that

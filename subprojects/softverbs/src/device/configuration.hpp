@@ -122,7 +122,8 @@ struct configuration {
 /// The maximum size of a configuration file, in bytes.
 inline constexpr std::size_t longest_configuration = std::size_t{1} << 20;
 
-/// A problem in a configuration, and its line, counted from 1; 0 if the text is empty.
+/// The reason why a configuration can't be read. `line` is counted from 1, and is 0 if the
+/// configuration is empty.
 struct configuration_problem {
   unsigned line = 0;
   std::string text;

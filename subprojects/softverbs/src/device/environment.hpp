@@ -5,9 +5,9 @@
 
 namespace softverbs {
 
-/// Returns the configuration, which is read from the environment at the first call. An invalid
-/// value is reported once on stderr, and leaves the process without soft devices, because a test
-/// that runs on an unintended device is worse than one that doesn't run.
+/// Returns the configuration, which the first call reads from the environment. An invalid value is
+/// reported once on stderr, and leaves the process without soft devices, because a test that runs
+/// on an unintended device is worse than one that doesn't run.
 const configuration& configured() noexcept;
 
 /// Returns the description of the device with this number. If this process doesn't have that device

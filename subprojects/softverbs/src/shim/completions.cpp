@@ -54,7 +54,7 @@ completion read_whole(const ibv_cq_ex& theirs, ibv_cq_ex* from) {
   return result;
 }
 
-/// Takes up to `most` completions from the device. Has the results of `take_in`.
+/// Takes up to `most` completions from the device. Returns the same values as `take_in`.
 int take_all(queue_record& queue, std::size_t most, ibv_poll_cq_attr* one_by_one,
              std::vector<completion>& into) {
   if (one_by_one != nullptr) {
@@ -131,8 +131,8 @@ void judge(queue_record& queue, completion& taken) {
   if (pair != nullptr) {
     due = pair->floor = std::max(due, pair->floor);
   } else {
-    // A work queue has no record with such a time. Its completion is due no earlier than those of
-    // its completions that are held back already.
+    // A work queue has no record in which to store this time. Its completion is due no earlier than
+    // those of its completions that are held back already.
     for (const auto& [time, each] : queue.waiting)
       if (each.wc.qp_num == taken.wc.qp_num) due = std::max(due, time);
   }

@@ -58,8 +58,8 @@ int dealloc_mw(ibv_mw* window) {
   return theirs_of(window->context).ops.dealloc_mw(window);
 }
 
-/// Shows the port as down if a fault has taken it down. The parameters are members, and not the
-/// structure that describes the port, because that has an older version, too.
+/// Shows the port as down if a fault has taken it down. The parameters are single members of the
+/// structure that describes a port, because there is also an older version of that structure.
 void show_state(ibv_context* verbs, std::uint8_t port, ibv_port_state& state,
                 std::uint8_t& physical) {
   if (is_idle()) return;

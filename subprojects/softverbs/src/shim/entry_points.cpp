@@ -100,7 +100,7 @@ SOFTVERBS_EXPORT ibv_mr* ibv_reg_mr_iova(ibv_pd* domain, void* address, std::siz
 }
 
 // verbs.h calls this for ibv_reg_mr and ibv_reg_mr_iova if the access rights include an optional
-// one, or aren't known at compile time.
+// right, or aren't known at compile time.
 SOFTVERBS_EXPORT ibv_mr* ibv_reg_mr_iova2(ibv_pd* domain, void* address, std::size_t length,
                                           std::uint64_t iova, unsigned access) {
   const bool is_plain = iova == reinterpret_cast<std::uintptr_t>(address);

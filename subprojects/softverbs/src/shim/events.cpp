@@ -36,7 +36,7 @@ queue_record* raise_due(channel_record& channel) noexcept {
 }
 
 /// True if the device's event must be reported. If all completions of the queue are held back, this
-/// arms the queue again and returns false, and the program gets an event later.
+/// function arms the queue again and returns false, and the program gets an event later.
 bool is_told(queue_record& queue) {
   // The completions of an extended queue (`ibv_start_poll`) cannot be taken here, because a thread
   // may be in the middle of reading them. The same is true if this thread is reading the queue. In

@@ -175,7 +175,8 @@ everything& all() noexcept;
 // These require the lock.
 
 device_state& state_of(const char* device);
-/// Changes the state, and raises the events of the change.
+/// Applies an effect that changes the state of a port or device, and raises the corresponding
+/// events.
 void change_state(const faults::effect& what);
 /// Applies the faults that have become due.
 void keep_time();
@@ -208,8 +209,8 @@ class entry {
   static thread_local int depth;
 };
 
-/// At the first call, sets the faults in SOFTVERBS_FAULTS. Returns false if they are not valid or
-/// could not be set.
+/// The first call sets the faults in SOFTVERBS_FAULTS. Returns false if these faults are not valid
+/// or could not be set.
 bool read_environment() noexcept;
 
 /// Starts to apply faults to an object. Returns 0 or an errno value.

@@ -28,7 +28,7 @@ constexpr std::ptrdiff_t most_inlets_of_one = 4;
 
 /// The approximate maximum number of connections, from all processes, on which no message has
 /// arrived. This limit leaves descriptors for other connections. A genuine peer sends its first
-/// message at once. If a slow peer loses its connection, it reconnects.
+/// message immediately. If a slow peer loses its connection, it reconnects.
 constexpr std::ptrdiff_t most_silent = 64;
 
 /// True if nothing can be read from the socket: neither a message nor the end of the connection.
@@ -58,8 +58,8 @@ void wire::accept_some() noexcept {
     const int connected = ::accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (connected < 0) {
       if (errno == EMFILE) tell_of_descriptors();
-      // The waiting connections would make every poll return at once, so the listener is not polled
-      // for a while.
+      // The waiting connections would make every poll return immediately, so the listener is not
+      // polled for a while.
       if (errno != EAGAIN && may_pass(errno)) pause_listener(now() + before_next_try);
       return;
     }

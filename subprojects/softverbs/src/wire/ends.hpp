@@ -23,7 +23,7 @@ struct outlet {
   int socket = -1;
   pid_t process = 0;  ///< the last process at the other end; 0 if none or unknown
   bool blocked = false;
-  bool short_of_means = false;          ///< too few resources to connect, so this is retried later
+  bool short_of_means = false;          ///< too few resources to connect, so a retry follows later
   std::shared_ptr<remote_process> end;  ///< null unless a handshake has begun
   bool answered = false;
   std::optional<ring_writer> ring;

@@ -80,7 +80,7 @@ struct remote_process {
 /// True if the other end belongs to the same user, so that memory may be shared with it.
 bool is_of_same_user(int socket) noexcept;
 /// Returns the ID of the process at the other end, or 0 if it is unknown. If this end has connected
-/// to a listener, it is the process that called listen.
+/// to a listener, the result is the process that called listen.
 pid_t process_behind(int socket) noexcept;
 
 /// The descriptors to be sent with a notice; negative ones are omitted. If the first is negative,

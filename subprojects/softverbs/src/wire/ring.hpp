@@ -60,8 +60,8 @@ class ring_writer : private ring_end {
   explicit ring_writer(std::span<std::byte> memory) noexcept : ring_end(memory) {}
 
   /// Returns the place for the next message, or null if there is no room, or if the ring is
-  /// `broken`. If there is no room, the reader has been asked for a notice when half of the ring is
-  /// free.
+  /// `broken`. If there is no room, the reader has been asked to send a notice once half of the
+  /// ring is free.
   std::byte* prepare(std::size_t length) noexcept;
   /// Publishes the prepared message to the reader. Returns true if the reader is asleep and needs a
   /// notice.

@@ -10,7 +10,7 @@
 
 namespace softverbs {
 
-/// The socket address at which a process listens.
+/// The socket address on which a process listens.
 struct slot_name {
   explicit slot_name(std::uint32_t slot) noexcept;
   const sockaddr* get() const noexcept { return reinterpret_cast<const sockaddr*>(&name); }

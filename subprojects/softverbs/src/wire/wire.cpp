@@ -19,10 +19,10 @@
 namespace softverbs {
 namespace {
 
-/// Unless a poll is thorough, epoll is called only once in this many polls in two cases: if rings
-/// are polled, but some incoming connections use sockets, or some outgoing ones wait for space in a
-/// socket; or if the only incoming connection uses a socket, and no outgoing one waits for space.
-/// In the second case, the other polls read that socket.
+/// Unless a poll is thorough, epoll is called only once in this many polls in two cases. In the
+/// first case, rings are polled, but some incoming connections use sockets, or some outgoing ones
+/// wait for space in a socket. In the second case, the only incoming connection uses a socket, and
+/// no outgoing one waits for space; the other polls then read that socket.
 constexpr unsigned looks_between = 8;
 
 /// As above, if all incoming connections use rings, and no outgoing one waits for space in a

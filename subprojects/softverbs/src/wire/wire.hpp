@@ -51,7 +51,7 @@ struct inlet;
 /// namespace and through shared memory without a name. Neither leaves anything behind after a
 /// crash.
 ///
-/// A process listens at a slot, whose number is the upper part of its queue pair numbers. All
+/// A process listens on a slot, whose number is the upper part of its queue pair numbers. All
 /// packets that it sends to another process go through one connection, which it opened to the
 /// other's slot, and which carries only notices in the other direction. So it does not matter in
 /// which order two processes open or close connections, and this process itself is a peer like any
@@ -99,7 +99,7 @@ class wire {
   /// Returns true if the descriptor will become readable when a packet arrives, or false if packets
   /// may have arrived already.
   bool sleep() noexcept;
-  /// The time at which `look` must be called without an event, or 0 for never.
+  /// The time at which `look` must be called even without an event, or 0 for never.
   nanoseconds next_try() const noexcept;
   /// True if packets or notices may have arrived, or if a connection may accept packets again.
   /// Ignores incoming connections on which no message has been received yet, and those that wait to
@@ -143,8 +143,8 @@ class wire {
   /// Checks that `process` owns the queue pairs whose numbers have the same upper part as `qpn`.
   /// The kernel's information decides, because a peer's claims are not trusted. Without that
   /// information, for example for lack of a descriptor, usually returns true. Returns false if the
-  /// owner can't be identified because its backlog is full. This may be expensive, because it may
-  /// have to connect to that slot.
+  /// owner can't be identified because its backlog is full. A call may be expensive, because it may
+  /// have to open a connection to the owner's slot.
   bool belongs_to(std::uint32_t qpn, pid_t process);
 
   /// True if the process behind `target_qpn` may still answer, because an answer may be unread
