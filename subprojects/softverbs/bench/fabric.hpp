@@ -18,8 +18,8 @@ struct address {
   std::uint16_t lid;
 };
 
-/// An open device, the first one named soft*, with memory that its queue pairs share. Any failure
-/// ends the process.
+/// The first device named soft*, opened, with memory that its queue pairs share. Any failure ends
+/// the process.
 class device {
  public:
   explicit device(std::size_t bytes);

@@ -118,7 +118,7 @@ void plain_threads() {
   print("plain_2", rates[0] + rates[1]);
 }
 
-/// Has the kernel make copies into another process' memory, `bytes` at a time. `measure` is called
+/// Makes the kernel copy to another process's memory, `bytes` bytes at a time. `measure` is called
 /// with a function that makes one copy, and returns true if the copy succeeded.
 template <typename Measure>
 void copying_between_processes(std::size_t bytes, const Measure& measure) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Listeners that receive messages no peer would send, clients that send no message, and a child of
-// fork that inherits connections.
+// Listeners that receive messages that no peer would send, clients that send no message, and a
+// child of fork that inherits connections.
 #include "catch.hpp"
 #include "support/cm_fabric.hpp"
 #include "support/rsocket_pair.hpp"

@@ -241,8 +241,8 @@ TEST_CASE("queue pairs and completion queues above the limits are refused") {
     if (pair == nullptr) return errno;
     CHECK(attributes.cap.max_send_wr >= capacities.max_send_wr);
     CHECK(attributes.cap.max_inline_data >= capacities.max_inline_data);
-    // Inline data may use the space of the gather elements, so that much is granted, up to the
-    // limit.
+    // Inline data may use the space of the gather elements, so at least that much is granted, up to
+    // the limit.
     CHECK(attributes.cap.max_inline_data >=
           std::min(256U, attributes.cap.max_send_sge * unsigned{sizeof(ibv_sge)}));
     CHECK(ibv_destroy_qp(pair) == 0);

@@ -331,7 +331,7 @@ TEST_CASE("a device grants no more than its limits", "[.][differ]") {
   REQUIRE(ibv_resize_cq(end.queue, 290) == 0);
   CHECK(end.queue->cqe >= 290);
   CHECK(end.queue->cqe <= 300);
-  // Each round begins at another place of the rings.
+  // Each round begins at a different place in the rings.
   for (std::uint64_t round = 0; round < 3; ++round) {
     for (std::uint64_t id = 0; id < 100; ++id) REQUIRE(end.post_receive(id, {}) == 0);
     CHECK(end.post_receive(100, {}) == ENOMEM);

@@ -436,7 +436,7 @@ TEST_CASE("after a reset, requests still complete behind a delayed one, while ot
       const faults set("send-completion" + at(link.left) + "=30ms");
       if (post(1) != 0 || !eventually([] { return softverbs_faults_struck() == 1; })) break;
     }
-    // These are carried out without packets.
+    // These requests are carried out without packets.
     for (std::uint64_t id = 2; id <= count; ++id) REQUIRE(post(id) == 0);
     while (got.size() < count) {
       const ibv_wc completion = link.left.wait();

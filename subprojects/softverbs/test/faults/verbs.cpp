@@ -120,8 +120,8 @@ struct world {
   ibv_flow no_flow{0, verbs, 0};
 };
 
-/// A call to a verb. It returns the verb's result. If that is a pointer, it is converted to 0 if it
-/// is null, and to 1 otherwise.
+/// A call to a verb. It returns the verb's result. If the result is a pointer, it returns 0 for
+/// null, and 1 for any other pointer.
 using call = std::function<long(world&)>;
 
 template <typename Object>

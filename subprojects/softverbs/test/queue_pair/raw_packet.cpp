@@ -169,7 +169,7 @@ TEST_CASE("raw packets: a frame that is too long for its receive is an error at 
 TEST_CASE("raw packets: a frame without a matching rule or a receive is lost") {
   if (!may_send_frames()) return;
   two_frame_ends ends;
-  // Sends a frame to an address for which there is no rule, and then three frames more than the
+  // Sends a frame to an address for which there is no rule, and then three more frames than the
   // right end has receives.
   CHECK(ends.left.send_frame(frame_of(own_mac(9), own_mac(1), experimental_type, {})) ==
         IBV_WC_SUCCESS);

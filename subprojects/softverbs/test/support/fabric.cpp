@@ -361,7 +361,7 @@ bool endpoint::quiet() {
   for (int rounds = 0; rounds < 20 || std::chrono::steady_clock::now() < until; ++rounds) {
     if (ibv_poll_cq(queue, 1, &result) != 0) return false;
     // While another thread does the device's work, polling does none, and that thread may itself be
-    // waiting for a processor. Allocating a domain waits for it to finish.
+    // waiting for a processor. Allocating a domain waits for that thread to finish.
     if (ibv_pd* none = ibv_alloc_pd(context)) ibv_dealloc_pd(none);
   }
   return true;

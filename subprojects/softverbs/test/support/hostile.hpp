@@ -43,8 +43,8 @@ int liar();
 /// connections, and the number of a queue pair that belongs to that process.
 int caller();
 /// Opens connections to the process to which the queue pair `order::pair` belongs. There are
-/// `order::region` processes, each of which opens `order::number` connections. They send nothing
-/// through these, and keep them open until the test sends something.
+/// `order::region` processes, each of which opens `order::number` connections. The processes send
+/// nothing through their connections, and keep them open until the test sends something.
 int holder();
 /// Sends packets whose headers the test passes to this process. These packets may name any sender.
 int forger();

@@ -206,8 +206,8 @@ int writer() {
   }
 }
 
-/// Calls exit at the test's first order, while one of its threads is writing. An exit handler waits
-/// for the second order.
+/// Calls exit when the test's first order arrives, while one of its threads is writing. An exit
+/// handler waits for the second order.
 int hasty_writer() {
   std::atexit([] { hear_order(); });
   endpoint end(patient());

@@ -114,7 +114,7 @@ ibv_pd* allocating_parent_of(ibv_pd* domain, program_memory& context) {
   return context.domain;
 }
 
-/// Memory that the program provides for queues. Access to all of it can be revoked at once.
+/// Memory that the program provides for queues. A single call can revoke access to all of it.
 class arena {
  public:
   arena()
