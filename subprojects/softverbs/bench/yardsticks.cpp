@@ -44,7 +44,7 @@ void socket_bandwidth() {
   run({[](int socket) {
          const std::vector<char> bytes(large, 'x');
          double sent = 0;
-         // This waits until the other end reads.
+         // Waits until the other end reads.
          char ready = 0;
          get(socket, &ready, 1);
          const seconds start = now();

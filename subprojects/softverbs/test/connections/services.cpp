@@ -106,7 +106,7 @@ constexpr std::array<char, 16> message_text{"fifteen letters"};
 
 }  // namespace
 
-// This works in the same way as the programs rdma_xserver and rdma_xclient in rdma-core.
+// This test works in the same way as the programs rdma_xserver and rdma_xclient in rdma-core.
 TEST_CASE("cm: XRC: one end sends to the shared receive queue whose number it has received") {
   one_end listener;
   {

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/// \file
-/// A libFuzzer target. A peer writes anything to its tables of queue pairs and regions, even while
-/// this process reads them. Nevertheless, this process's requests must change only those parts of
-/// its own memory that they are supposed to fill, and must complete at most once.
+/// \file A libFuzzer target. A peer writes arbitrary data to its tables of queue pairs and regions,
+/// even while this process reads them. Nevertheless, this process's requests must change only those
+/// parts of its own memory that they are supposed to fill, and must complete at most once.
 ///
 /// The peer is a child process that is suspended forever. Its memory is the target of the requests.
 /// This process itself fills the memory that the peer shares, and sends the peer's messages.

@@ -147,7 +147,8 @@ TEST_CASE("a server can serve more clients over time than it has free descriptor
   unsigned long served = 0;
   for (; served < clients; ++served) {
     peer other("target");
-    // This waits patiently, because descriptors that belong to earlier clients may still be open.
+    // The endpoint waits patiently, because descriptors that belong to earlier clients may still be
+    // open.
     endpoint end(patient());
     const address there = other.meet(end);
     if (end.read(1, {end.piece(0, 100)}, there) != 0 || end.wait().status != IBV_WC_SUCCESS) break;
@@ -484,7 +485,7 @@ TEST_CASE("a client that reconnects repeatedly doesn't keep others from being se
 }
 
 TEST_CASE("a peer with another version of softverbs is reported as such") {
-  // This uses a new process, because a process checks for other versions only once per second, and
+  // Uses a new process, because a process checks for other versions only once per second, and
   // reports them only once.
   peer seeker("seeker");
   CHECK(seeker.wait() == 0);
