@@ -106,8 +106,8 @@ void completion_queue::on_deadline(nanoseconds time) {
     }
     if (!held_back_.empty()) engine().set_deadline(*this, held_back_.front().delay);
   }
-  // This is done without the completion queue's lock, because the lock of a work queue must always
-  // be taken first.
+  // The owners are notified without the completion queue's lock, because the lock of a work queue
+  // must always be taken first.
   for (work_queues* loser : losers) loser->late_completion_lost();
 }
 

@@ -148,14 +148,14 @@ class completion_queue final : public extensible_cq, private timed {
   /// True if the loss of a completion has broken the queue. Does not take the lock.
   bool is_broken() const noexcept { return broken_.load(std::memory_order_relaxed); }
 
-  // The engine's lock protects these.
+  // The engine's lock protects these counters.
   unsigned queue_pairs = 0;
   unsigned completion_events_reported = 0;
   unsigned async_events_reported = 0;
 
  private:
   enum class notify : std::uint8_t { off, solicited, any };
-  // These require the lock.
+  // The next functions require the lock.
   void set_notify(notify when) noexcept;
   bool has_field(std::uint64_t field) const noexcept { return (options_.fields & field) != 0; }
   completion& at(std::uint32_t place) noexcept;

@@ -89,7 +89,8 @@ class event_channel final : public rdma_event_channel {
   /// 0 for never.
   void wake_at(channel_member& member, nanoseconds when);
 
-  /// Inserts the event after those with an earlier cause, and after those of the same identifier.
+  /// Inserts the event after all events with an earlier cause, and after all events of the same
+  /// identifier.
   void post(std::unique_ptr<connection_event> event);
   /// Reads the messages that have arrived. Then removes and returns the first event, or returns
   /// null if there is none.

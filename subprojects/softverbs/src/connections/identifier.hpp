@@ -71,7 +71,7 @@ class identifier final : public channel_member, public public_identifier {
   bool is_synchronous() const noexcept { return own_channel != nullptr; }
   event_channel& events() noexcept { return event_channel::of(channel); }
 
-  // These return 0 or an errno value.
+  // In the next functions, an `int` result is 0 or an errno value.
   int bind(const sockaddr* address);
   int resolve(const sockaddr* source, const sockaddr* target);
   int resolve_route();

@@ -114,7 +114,7 @@ SOFTVERBS_EXPORT int rdma_migrate_id(rdma_cm_id* id, rdma_event_channel* channel
       if (own != nullptr) ours.own_channel.reset(&event_channel::of(own));
     }
     if (before && id->event != nullptr) rdma_ack_cm_event(std::exchange(id->event, nullptr));
-    // This waits until the program has acknowledged all events from the previous channel.
+    // Waits until the program has acknowledged all events from the previous channel.
     wait_for_acknowledgements(ours, [&] { return ours.acknowledged >= reported; });
     const connections_lock held;
     before.reset();

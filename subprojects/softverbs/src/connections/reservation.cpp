@@ -25,7 +25,7 @@ constexpr std::uint16_t ephemeral_count = 28232;
 /// whether it is free.
 constexpr int attempts = 20;
 
-/// The reservations by the names of their sockets.
+/// The reservations, indexed by the names of their sockets.
 using reservations = std::map<std::string, std::weak_ptr<reservation>>;
 
 reservations& own_reservations() {

@@ -31,8 +31,8 @@ enum class effect_kind : std::uint8_t {
   must_strike,
 };
 
-/// The form in which a verb reports the error: by its usual convention, with a positive errno
-/// value, with a negative one, or by returning -1 with errno set.
+/// The form in which a verb reports the error: in its usual way, as a positive errno value, as a
+/// negative one, or by returning -1 with errno set.
 enum class form : std::uint8_t { usual, positive, negative, minus_one };
 
 struct effect {

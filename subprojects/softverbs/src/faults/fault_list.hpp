@@ -53,7 +53,8 @@ struct written : fault {
 };
 
 /// Reads a list of faults. On failure, returns false and prints the error on stderr, with `origin`,
-/// which names the source of the text, and `consequence`, which says what follows.
+/// which names the source of the text, and `consequence`, which says what happens because of the
+/// error.
 bool read_faults(const char* text, const char* origin, const char* consequence, device_names names,
                  std::vector<written>& into);
 

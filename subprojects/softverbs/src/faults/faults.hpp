@@ -73,7 +73,7 @@ inline bool silences(const place& where) noexcept {
 /// child of fork has a new machine, so this is called in the child, too.
 void keep_time(machine& on);
 
-// Except for `pass_by_engine`, these need no lock.
+// Except for `pass_by_engine`, the following functions need no lock.
 
 bool port_is_down(station port) noexcept;
 bool is_broken(unsigned device) noexcept;

@@ -22,7 +22,7 @@ inline constexpr std::string_view sysfs_folder = "/sys/class/infiniband";
 inline constexpr std::string_view command_folder = "/dev/infiniband";
 
 inline bool starts_with(const char* path, std::string_view start) noexcept {
-  // This never reads beyond the path's terminating null, which equals no character of `start`.
+  // The loop never reads beyond the path's terminating null, which equals no character of `start`.
   for (const char each : start)
     if (*path++ != each) return false;
   return true;

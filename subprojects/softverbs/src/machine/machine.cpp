@@ -114,8 +114,8 @@ void machine::publish() noexcept {
   tables = publish_tables(table_memory_);
   if (tables == nullptr) return;
   regions.show_in(*tables);
-  // Without the mark, peers don't trust the tables, and send packets. Memcheck would not notice
-  // what peers write to this process's memory.
+  // Without the mark, peers don't trust the tables, and send packets. Under Valgrind, no mark is
+  // set, because Memcheck would not notice what peers write to this process's memory.
   if (!is_emulated() && ::getrandom(&mark_, sizeof(mark_), GRND_NONBLOCK) == sizeof(mark_))
     tables->mark = mark_;
   tables->address_of_mark = reinterpret_cast<std::uintptr_t>(&mark_);

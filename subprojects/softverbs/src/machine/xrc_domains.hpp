@@ -40,7 +40,7 @@ class xrc_domains {
   /// the descriptor. Returns null with `error` set on failure.
   xrc_domain* open(unsigned device, int descriptor, const struct stat& found, int flags,
                    int& error);
-  /// Undoes one call of `open`, and destroys the domain after the last one.
+  /// Undoes one call of `open`. Destroys the domain if that was the last one.
   void close(xrc_domain& domain) noexcept;
 
   /// Assigns a queue of the domain a number that begins with `prefix`. Returns the number, or 0 if

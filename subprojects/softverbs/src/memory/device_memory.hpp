@@ -14,8 +14,8 @@ namespace softverbs {
 
 /// Device memory that a program has allocated: a part of `device_memory_pool`.
 struct device_memory final : ibv_dm, importable<device_memory> {
-  // These are valid only in the structure that was created with the memory (see `importable`). The
-  // engine's lock protects them.
+  // These members are valid only in the structure that was created with the memory (see
+  // `importable`). The engine's lock protects them.
   std::span<std::byte> bytes;
   unsigned regions = 0;  ///< the number of regions registered in it
 };
@@ -42,7 +42,7 @@ class device_memory_pool {
  private:
   std::size_t bytes_;
   shared_memory memory_;
-  /// The parts in use: the offset of each part's end, by the offset of its start. Both are
+  /// The parts in use: the offset of each part's end, indexed by the offset of its start. Both are
   /// multiples of the allocation unit.
   std::map<std::size_t, std::size_t> taken_;
 };

@@ -39,9 +39,9 @@ int check_rights(unsigned access, unsigned known, unsigned supported) noexcept;
 /// and does nothing.
 int bring_in(std::uintptr_t start, std::size_t length, bool writes) noexcept;
 
-/// Checks the size of a region, that its addresses don't overflow, and that `start` and `iova` have
-/// the same offset within a page. `start` is the position of the region in the memory or file that
-/// contains it. Returns 0 or an errno value.
+/// Checks that the size of a region is valid, that its addresses don't overflow, and that `start`
+/// and `iova` have the same offset within a page. `start` is the position of the region in the
+/// memory or file that contains it. Returns 0 or an errno value.
 int check_range(std::uint64_t start, std::size_t length, std::uint64_t iova) noexcept;
 
 /// Checks a registration. Unless it is for on-demand paging, all pages must be mapped; only the

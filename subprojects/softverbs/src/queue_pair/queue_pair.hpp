@@ -48,7 +48,7 @@ class queue_pair final : public queue_pair_core {
     return now_in() != IBV_QPS_RESET && now_in() != IBV_QPS_INIT && now_in() != IBV_QPS_RTR;
   }
 
-  // These take the lock.
+  // The next functions take the lock.
   void on_packet(const packet& incoming) override;
   void on_deadline(nanoseconds time) override;
   bool serve() override;

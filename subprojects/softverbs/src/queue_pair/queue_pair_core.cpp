@@ -156,7 +156,8 @@ void queue_pair_core::find_peer() {
   set_peer(wire().find(attributes_.dest_qp_num));
   if (other_ == nullptr) return;
   peer_tables_ = tables_in(other_->tables);
-  // Memcheck would mark the memory into which this process reads data of others as accessible.
+  // Under Valgrind, requests to other processes use packets: if this process read another process's
+  // data directly, Memcheck would mark the memory that it fills as accessible.
   if (peer_tables_ == nullptr || other_->process <= 0 || is_emulated()) refuse_directly();
 }
 

@@ -44,7 +44,8 @@ class queue_pair_core : public extensible_qp, public served, protected work_queu
   const ibv_qp_attr& attributes() const noexcept { return attributes_; }
   const ibv_qp_init_attr& initial() const noexcept { return initial_; }
 
-  // These require the queue pair's lock or the engine's lock. A change of the values requires both.
+  // The next three functions require the queue pair's lock or the engine's lock. A change of their
+  // values requires both locks.
   std::uint32_t peer() const noexcept final { return is_connected() ? attributes_.dest_qp_num : 0; }
   std::uint32_t domain() const noexcept final;
   station station_here() const noexcept final { return here_; }

@@ -55,13 +55,13 @@ class receive_work_queue final : public ibv_wq, public served, private work_queu
   std::uint32_t domain() const noexcept override;
   station station_here() const noexcept override { return 0; }
 
-  // The engine's lock protects these.
+  // The engine's lock protects these counters.
   unsigned tables = 0;
   unsigned async_events_reported = 0;
 
  private:
   void late_completion_lost() override;
-  // These require the lock.
+  // The next functions require the lock.
   void complete(ibv_wc_status status, const packet* frame, const faults::verdict& fault = {});
   void fail(ibv_wc_status status, const faults::verdict& fault = {});
   void completion_lost();

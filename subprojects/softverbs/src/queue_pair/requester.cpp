@@ -27,7 +27,8 @@ constexpr nanoseconds patience = 2'000'000'000;
 
 constexpr std::uint8_t retry_for_ever = 7;
 
-/// The delays that a receiver requests, by the code of min_rnr_timer, in units of 10 microseconds.
+/// The delays that a receiver requests, indexed by the code of min_rnr_timer, in units of 10
+/// microseconds.
 constexpr std::array<std::uint32_t, 32> rnr_times{
     65536, 1,    2,    3,    4,    6,     8,     12,    16,    24,   32,
     48,    64,   96,   128,  192,  256,   384,   512,   768,   1024, 1536,

@@ -40,7 +40,7 @@ class shared_receive_queue final : public ibv_srq, public work_queues {
   /// if there is none.
   std::optional<receive_queue::receive> take(std::vector<ibv_sge>& entries);
 
-  // These implement ibv_modify_srq and ibv_query_srq.
+  // `modify` and `query` implement ibv_modify_srq and ibv_query_srq.
   int modify(const ibv_srq_attr& asked, int mask);
   ibv_srq_attr query() noexcept;
 
@@ -48,7 +48,7 @@ class shared_receive_queue final : public ibv_srq, public work_queues {
 
   /// Used by XRC queues only, and not changed after their creation.
   xrc_part xrc;
-  // The engine's lock protects these.
+  // The engine's lock protects these counters.
   unsigned queue_pairs = 0;
   unsigned async_events_reported = 0;
 

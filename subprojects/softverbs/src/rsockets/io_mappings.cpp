@@ -191,7 +191,7 @@ void io_mappings::stop() noexcept {
   const int error = errno;
   is_over_ = true;
   own_.clear();
-  // This ends the thread, if there is one in this process.
+  // The shutdown ends the thread, if there is one in this process.
   if (served_by_ == ::getpid()) ::shutdown(socket_, SHUT_RDWR);
   errno = error;
 }

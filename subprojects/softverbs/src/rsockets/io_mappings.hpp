@@ -25,7 +25,7 @@ class io_mappings : public std::enable_shared_from_this<io_mappings> {
   io_mappings& operator=(const io_mappings&) = delete;
   ~io_mappings();
 
-  // These require the lock of connections.
+  // The next functions require the lock of connections.
 
   /// Sends `room` to the peer. If `room` isn't 0, starts the thread.
   void begin();
@@ -38,7 +38,7 @@ class io_mappings : public std::enable_shared_from_this<io_mappings> {
   /// Ends all writes to this end's memory.
   void stop() noexcept;
 
-  // These must be called without the lock.
+  // The next functions must be called without the lock.
 
   /// Writes to the peer's mappings. Returns the number of bytes, or -1 with errno on failure.
   ssize_t write(const void* data, std::size_t length, off_t offset, bool waits);

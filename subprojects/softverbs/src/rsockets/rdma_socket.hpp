@@ -44,7 +44,7 @@ class rdma_socket {
   /// True if the descriptor has the flag O_NONBLOCK. Does not require the lock.
   bool is_nonblocking() const noexcept;
 
-  // These return 0 or an errno value.
+  // The next functions return 0 or an errno value.
   int bind(const sockaddr* address);
   virtual int listen(int backlog);
   virtual int set_option(int level, int name, const void* value, socklen_t length);
@@ -56,13 +56,14 @@ class rdma_socket {
   virtual ip_address local() const { return local_; }
   virtual std::optional<ip_address> peer() const = 0;
 
-  // These must be called without the lock, because they wait, or take the lock themselves.
+  // The following functions must be called without the lock, because they wait, or take the lock
+  // themselves.
 
   /// Connects the socket. Returns 0 or an errno value.
   virtual int connect(const sockaddr* address) = 0;
   /// Accepts a connection. Returns its descriptor, or -1 with errno on failure.
   virtual int accept();
-  // These have the parameters and results of sendmsg and recvmsg.
+  // `send` and `receive` have the parameters and results of sendmsg and recvmsg.
   virtual ssize_t send(const msghdr& message, int flags) = 0;
   virtual ssize_t receive(msghdr& message, int flags) = 0;
 

@@ -13,7 +13,7 @@ namespace softverbs {
 /// stored.
 class socket_options {
  public:
-  // These return 0 or an errno value.
+  // `set` and `get` return 0 or an errno value.
   int set(int level, int name, const void* value, socklen_t length);
   int get(int level, int name, void* value, socklen_t* length) const;
 

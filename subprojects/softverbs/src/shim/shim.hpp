@@ -116,8 +116,8 @@ struct queue_record {
   /// Held while completions are moved from the device to `waiting`, and while the program reads
   /// those in `waiting` one by one (`ibv_start_poll` to `ibv_end_poll`).
   session reading{false};
-  /// The completions held back, by the time at which the program may get them. Those with equal
-  /// times are in order of arrival.
+  /// The completions held back, ordered by the time at which the program may get them. Those with
+  /// equal times are in order of arrival.
   std::multimap<nanoseconds, completion> waiting;
   /// The time before which no further completion is delivered. A delayed completion raises this
   /// time, unless others may overtake that completion.
@@ -172,7 +172,7 @@ struct everything {
 };
 everything& all() noexcept;
 
-// These require the lock.
+// The following functions require the lock.
 
 device_state& state_of(const char* device);
 /// Applies an effect that changes the state of a port or device, and raises the corresponding
@@ -186,7 +186,7 @@ void set_alarm(channel_record& channel) noexcept;
 /// Forgets the held-back completions of a queue pair or work queue that was reset or destroyed.
 void forget_completions(std::uint32_t pair, const context_record& opened) noexcept;
 
-// These must be called without the lock, unless their comments say otherwise.
+// The following functions must be called without the lock, unless their comments say otherwise.
 
 /// Decides whether a call of the program has to fail. Nested calls, which a library makes during
 /// that call, are not affected.

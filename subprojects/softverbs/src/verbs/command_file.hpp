@@ -26,7 +26,7 @@ struct protection_domain;
 /// that was created with the object, and those that were imported by its handle. The object may be
 /// destroyed through any of them, and the others then refer to a destroyed object.
 struct command_file {
-  /// These identify the file, and thereby its descriptors.
+  /// These members identify the file, and thereby its descriptors.
   dev_t system = 0;
   ino_t number = 0;
 

@@ -259,8 +259,8 @@ void device_context::close(device_context* closing) noexcept {
       for (const memory_region* region : file.regions)
         if (region->is_object()) machine.regions.hide(*region);
   }
-  // This must happen while all objects still exist. Without them, the announcements of peers could
-  // not be verified.
+  // The wait must happen while all objects still exist. Without them, the announcements of peers
+  // could not be verified.
   if (usable) machine.wait_for_users({announcements::any, announcements::any});
   if (usable) {
     const std::lock_guard held(machine.engine.lock());
@@ -315,7 +315,8 @@ void device_context::close(device_context* closing) noexcept {
       file.part(closing->verbs());
     }
   }
-  // This unmaps buffers, so it is done without the lock. No other thread can reach these objects.
+  // `clear` unmaps buffers, so it is called without the lock. No other thread can reach these
+  // objects.
   if (last) file.clear();
   for (thread_domain* domain : closing->thread_domains) delete domain;
   delete closing;

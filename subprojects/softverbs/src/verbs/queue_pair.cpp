@@ -193,7 +193,7 @@ SOFTVERBS_EXPORT int ibv_modify_qp(ibv_qp* pair, ibv_qp_attr* attributes, int ma
   if (ours->spreading() != nullptr) return EOPNOTSUPP;
   const bool resets = (mask & IBV_QP_STATE) != 0 && attributes->qp_state == IBV_QPS_RESET;
   if (resets && ours->is_being_read_here()) return refuse_nested_poll();
-  // This waits for the direct requests that rely on the current attributes.
+  // `is_free` waits for the direct requests that rely on the current attributes.
   if (!is_free(device, *ours)) return EBUSY;
   const std::lock_guard held(device.engine().lock());
   const std::lock_guard held_here(ours->lock());

@@ -147,9 +147,9 @@ class wire {
   /// have to open a connection to the owner's slot.
   bool belongs_to(std::uint32_t qpn, pid_t process);
 
-  /// True if the process behind `target_qpn` may still answer, because an answer may be unread
-  /// here, because the process exists and has not read everything that was sent to it, or because
-  /// it can't be reached yet for lack of resources.
+  /// True if the process behind `target_qpn` may still answer. This is the case if an answer may be
+  /// unread here, if the process exists and has not read everything that was sent to it, or if it
+  /// can't be reached yet for lack of resources.
   bool may_still_answer(std::uint32_t target_qpn) const noexcept;
 
  private:
