@@ -119,7 +119,7 @@ void awaited_scope::proceed(continuation& self) noexcept {
 
 scope_result<void> awaited_scope::await_resume() noexcept {
   // If this wait's limit was reached, it becomes the scope's limit here, so that `failure` breaks
-  // the channel at once.
+  // the channel immediately.
   const call_limit usual = state_.limit;
   if (has_expired()) state_.limit = limit();
   const auto failed = scope_.failure(false);

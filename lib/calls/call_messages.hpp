@@ -31,7 +31,7 @@ inline constexpr std::size_t largest_comparison = 128;
 /// lent memory whose bytes may be sent, in bytes.
 using largest_sizes = std::array<std::uint32_t, 2>;
 
-/// Checks the size of messages that a program has chosen.
+/// Checks a message size that the program has chosen.
 /// \errors `invalid_input` if it is below `largest_comparison` or above 1 GiB
 [[nodiscard]] inline result<void> check_message_size(const char* operation,
                                                      std::uint32_t size) noexcept {

@@ -75,7 +75,8 @@ result<reference<caller_core>> caller_core::open(prepared_channel& link,
     return error(error_kind::not_supported, opening,
                  "this channel receives into the pool of a hub, where other channels could use up "
                  "the receives for its answers: use a channel with its own receives");
-  // Not the capacities of the queue pair: a channel of a hub may use less than those.
+  // The capacities of the channel count, not those of the queue pair: a channel of a hub may use
+  // less than the queue pair has.
   if (core.sends().capacity() < options.in_flight)
     return error::above_limit(opening, "in_flight", options.in_flight, core.sends().capacity(),
                               "build the channel with a larger max_send_work_requests");
@@ -125,7 +126,7 @@ void caller_core::close() noexcept {
   }
 }
 
-/// Sends the descriptions of the methods, in each message as many as fit. The service refuses a
+/// Sends the descriptions of the methods, as many as fit in each message. The service refuses a
 /// message that contains a method which differs from its own.
 result<void> caller_core::compare(std::span<const method_description* const> methods,
                                   const wait_limit& until) noexcept {

@@ -77,8 +77,8 @@ result<calling_lane*> caller_core::connect_lane(calling_lane& lane) noexcept {
   }();
   if (connected.has_error()) {
     lane.close();
-    // If the service allows fewer lanes than this caller, the caller uses only those before this
-    // one.
+    // If the service allows fewer lanes than this caller, the caller uses only the lanes before
+    // this one.
     const auto index = static_cast<std::uint32_t>(&lane - lanes_.get());
     const std::span rest(&lane, lane_count_ - index);
     const bool is_last =
@@ -147,7 +147,7 @@ result<void> caller_core::grant(calling_lane& lane, const loan& lent) noexcept {
 
 bool caller_core::sends(const method_description& of, const loan& lent) const noexcept {
   const lease_request& what = lent.what;
-  // The program might be unable to access the memory of a window part.
+  // A part of a memory window has no `memory` here, since the program might be unable to access it.
   return what.memory != nullptr && what.length != 0 && what.length <= sent_size_ &&
          space_for_sending(of, what.length, lent.request_size) <= largest_request_;
 }

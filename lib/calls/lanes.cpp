@@ -149,9 +149,9 @@ bool serving_lane::ask_to_be_woken() noexcept {
   const brief_guard guard(lock_);
   if (is_blocking_) return true;
   const result<bool> asked = core().ask_to_be_woken();
-  // This must not read the event that was just requested, so it is not `poll`. After it, only
-  // coroutines that have to be resumed need another turn; results that no coroutine awaits yet do
-  // not.
+  // `poll` is not called here, because it could read the event that was just requested. After this
+  // call, only coroutines that have to be resumed need another turn; results that no coroutine
+  // awaits yet do not.
   core().run_continuations();
   return asked.has_value() && finished_.next == &finished_;
 }

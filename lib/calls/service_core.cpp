@@ -172,7 +172,8 @@ bool calling_client::poll_lanes() noexcept {
     while (each->resume_next()) has_resumed = true;
   }
   for (;;) {
-    // The last reference to a lane is dropped without the lock, since this destroys a queue pair.
+    // The last reference to a lane is dropped without the lock, since dropping it destroys a queue
+    // pair.
     reference<serving_lane> idle;
     const brief_guard guard(lock_);
     reference<serving_lane>* each = &polled_;
@@ -211,9 +212,9 @@ void calling_client::poll_later(const reference<serving_lane>& lane) noexcept {
     }
     if (is_in_turn_ && !has_left) return;
   }
-  // No coroutine is resumed here, since this may be called while one begins or drops an access.
-  // `leave` resumes those that it has to: an access that began later has ended before it is
-  // awaited.
+  // No coroutine is resumed here, since this function may be called while a coroutine begins or
+  // drops an access. `leave` resumes those that it has to: an access that began later has ended
+  // before it is awaited.
   if (has_left) return lane->end(client_has_left());
   hub_.wake(id_);
 }
@@ -251,7 +252,7 @@ VERBSPP_DATA_PATH void open_call::finish(call_frame_kind kind, std::size_t size,
   call_header::set_kind(message_.bytes().data(), kind, static_cast<std::uint32_t>(size), flags);
   const reference<calling_client> client = std::move(client_);
   if (keeps_answer_) return;
-  message answer = std::move(message_);  // returns to its pool at once if the client has left
+  message answer = std::move(message_);  // returns to its pool immediately if the client has left
   client->deliver(std::move(answer));
 }
 
@@ -392,7 +393,8 @@ result<channel_id> service_core::add(channel&& link) noexcept {
   if (core.connection().type() != transport::rc)
     return error(error_kind::not_supported, adding,
                  "calls need a reliable transport: build the channel with transport::rc");
-  // Not the capacity of the queue pair: a channel of a hub may use less than that.
+  // The capacity of the channel counts, not that of the queue pair: a channel of a hub may use less
+  // than the queue pair has.
   const std::uint32_t sends = core.sends().capacity();
   if (sends < options_.in_flight && core.state() != channel_state::empty)
     return error::above_limit(adding, "in_flight of the service", options_.in_flight, sends,

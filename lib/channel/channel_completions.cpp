@@ -257,7 +257,7 @@ transport_result<completed_work> channel_core::take_with_care(request one,
                  "request before its scope ends");
   if (!failure) return done;
   // An event, such as the limit, ended the wait for the request, and broke the connection. So this
-  // returns that event as the cause.
+  // function returns that event as the cause.
   if (root) return *root;
   if (was_orphan && failure->status() == work_status::flushed)
     return error(error_kind::not_connected, "result of a request",
@@ -304,7 +304,7 @@ VERBSPP_DATA_PATH continuation* channel_core::take_due() noexcept {
                                  [this]() noexcept { return receives_.completed(); });
 }
 
-/// Calls this continuation, and those that are due afterwards.
+/// Calls `due`, and then the other continuations that are due or become due.
 VERBSPP_DATA_PATH void channel_core::call_all(continuation* due) noexcept {
   // A continuation may take completions, which make other continuations due. Without a maximum,
   // this could go on as long as the peer answers.

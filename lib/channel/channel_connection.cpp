@@ -49,8 +49,8 @@ channel_connection::~channel_connection() {
   if (wait_signal_ != -1) ::close(wait_signal_);
 }
 
-/// Creates a completion queue with room for all requests that can be outstanding at once, so that
-/// it cannot overrun.
+/// Creates a completion queue with room for all requests that can be outstanding at the same time,
+/// so that the queue cannot overrun.
 result<void> channel_connection::make_queue() noexcept {
   if (native_queue_ != nullptr && !queue_is_lost_) return success();
   queue_pair_settings& asked = settings_.queue_pair;

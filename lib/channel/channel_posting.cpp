@@ -84,8 +84,9 @@ void channel_core::hide(std::uint64_t number, const native_elements& elements) n
 }
 
 void channel_core::note_batch_memory(const ibv_send_wr* requests, std::uint32_t count) noexcept {
-  // Stops when all of the guard's places for the send queue are in use. The guard has more such
-  // places than the queue can hold requests, so a batch that is stopped here is refused later.
+  // The loop stops when all of the guard's places for the send queue are in use. The guard has more
+  // of these places than the queue has room for requests, so a batch that is cut short here will be
+  // refused later.
   const std::uint64_t end =
       std::min<std::uint64_t>(sends_.next() + count, sends_.completed() + sends_.places());
   for (std::uint64_t number = sends_.next(); number < end; ++number, ++requests) {

@@ -53,7 +53,7 @@ class [[gnu::visibility("hidden")]] hub_state {
   /// for each of its requests.
   [[nodiscard]] result<void> attach(hub_member& member, std::uint32_t number, unsigned port,
                                     std::uint64_t requests) noexcept;
-  /// Processes the available completions. Returns 0 at once if the hub never sleeps, and another
+  /// Processes the available completions. Returns 0 immediately if the hub never sleeps and another
   /// thread has the lock. \returns the negative value that a failed poll returned, otherwise 0
   [[nodiscard]] int look() noexcept;
   /// Returns true if polling has failed.
@@ -119,7 +119,7 @@ class [[gnu::visibility("hidden")]] hub_state {
   /// Waits for at least one arrival.
   [[nodiscard, gnu::always_inline]] inline result<std::span<arrival>> wait(
       std::span<arrival> into, call_limit limit) noexcept;
-  /// These three implement the functions of `channel_hub` for event loops.
+  /// The next three functions implement the functions of `channel_hub` for event loops.
   [[nodiscard]] int loop_descriptor() noexcept;
   [[nodiscard]] result<bool> request_notification() noexcept;
   [[nodiscard]] wait_limit::time_point deadline() noexcept;
@@ -190,7 +190,7 @@ class [[gnu::visibility("hidden")]] hub_state {
   // The caller of the following functions holds the lock.
 
   /// The caller's slots that are still empty. Functions that are not inlined take and return this
-  /// by value, so it stays in registers.
+  /// object by value, so that it stays in registers.
   struct empty_slots {
     arrival* next = nullptr;
     std::size_t left = 0;
@@ -262,7 +262,7 @@ class [[gnu::visibility("hidden")]] hub_state {
   int timer_ = -1;           ///< expires at the earliest alarm of any channel; in `events_`
   std::int64_t next_alarm_ = hub_member::no_alarm;
   std::uint32_t waiting_threads_ = 0;  ///< accessed atomically
-  bool loops_wait_ = false;  ///< an event loop may be asleep, to be woken; accessed atomically
+  bool loops_wait_ = false;  ///< an event loop may sleep, and need waking; accessed atomically
 };
 
 }  // namespace verbspp::detail

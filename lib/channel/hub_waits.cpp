@@ -42,8 +42,9 @@ void hub_state::watch(hub_member& member, const watched_descriptor& before,
 
 bool hub_state::report_events_of(const hub_member& member, int descriptor) noexcept {
   const brief_guard guard(lock_);
-  // Edge-triggered: only the thread that has the channel's turn reads the descriptor, and until
-  // then, other threads that wait on the hub must not be woken repeatedly.
+  // The descriptor is watched in edge-triggered mode, because only the thread that has the
+  // channel's turn reads it. Until that thread does so, other threads that wait on the hub must not
+  // be woken repeatedly.
   if (descriptor < 0 ||
       events_.add(descriptor, EPOLLIN | EPOLLET, tag_of(member.id) | of_other) != 0)
     return false;

@@ -214,7 +214,7 @@ std::optional<error> close_window(lease_record& record, const wait_limit& until,
   return ended;
 }
 
-/// Revokes the access. \returns as `invalidate`
+/// Revokes the access. \returns the same as `invalidate`
 std::optional<error> take_back(lease_record& record, call_limit limit, bool by_request) noexcept {
   std::optional<error> ended;
   channel_core* const core = record.core;

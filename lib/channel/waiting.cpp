@@ -48,8 +48,8 @@ result<std::optional<wait_end>> sleep(const completion_queue& queue, const also_
                                       const wait_limit& until, looking look) noexcept {
   completion_queue_state& state = *completion_queue_access::state_of(queue);
   VERBSPP_TRY(events, state.stay_wakeable());
-  // Completions that arrived before `stay_wakeable` was called wake no thread, so this looks once
-  // more.
+  // Completions that arrived before `stay_wakeable` was called wake no thread, so this function
+  // looks for completions once more.
   const condition::state seen = look();
   if (seen == condition::state::met) return std::optional(wait_end::completions);
   const bool is_nap = seen == condition::state::unmet_so_far;
@@ -109,7 +109,7 @@ result<wait_end> wait_looking(wait_mode mode, const completion_queue& queue,
     }
     if (sleeps) {
       // If there are still not enough completions, the next round makes the checks, so the thread
-      // sleeps again at once.
+      // immediately sleeps again.
       round = rounds_between_checks - 1;
       continue;
     }

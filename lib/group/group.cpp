@@ -150,8 +150,9 @@ result<void> group::check(const channel& member) const noexcept {
 result<std::uint32_t> group::add(channel&& member) noexcept {
   VERBSPP_TRYV(check(member));
   // There is a number for each channel that the hub can have, and `member` is one of these
-  // channels. So a number is usually free. The others may be reserved for peers that still have to
-  // be connected, or used by channels of another hub that the program has assigned.
+  // channels. So a number is usually free. The other numbers may be reserved for peers that still
+  // have to be connected, or taken by channels of another hub that the program has assigned to
+  // members.
   for (std::uint32_t peer = 0; peer < hub_->capacity(); ++peer) {
     if (channels_.get()[peer].state() != channel_state::empty || is_due(peer)) continue;
     VERBSPP_TRYV(put(peer, std::move(member)));
