@@ -18,7 +18,8 @@ namespace verbspp::detail {
   return ranks <= 64 ? barrier_kind::dissemination : barrier_kind::binary_tree;
 }
 
-/// One action of a rank in a barrier: the rank signals another rank, or waits for its signal.
+/// One action of a rank in a barrier: the rank sends a signal to another rank, or waits for a
+/// signal from it.
 struct barrier_act {
   bool signals;
   std::uint32_t with;

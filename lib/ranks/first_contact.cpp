@@ -253,8 +253,8 @@ bool first_contact::advance(group& members, connecting_peers& those,
   const bool is_late = limit.has_passed();
   const what_is_left left = call(members, those, limit, is_late);
   if (!left.is_any_due && !those.ready) {
-    // At this end, each peer is now connected or has failed. The connected peers are notified at
-    // once, and then often, since this end waits for them only for a short time.
+    // At this end, each peer is now connected or has failed. The connected peers are notified now,
+    // and then often, since this end waits for them only for a short time.
     those.ready = those.next = now;
     those.pause = first_pause;
   }

@@ -12,11 +12,11 @@ namespace verbspp::detail {
 /// The counts of the signals, steps and values that a rank has exchanged with another rank. The
 /// other rank has the same counts with the directions reversed.
 ///
-/// The n-th signal from a rank to another writes n. Both ends know which signals and values a step
-/// requires, and count them even if the step fails. So if a rank is late for a step that others
-/// have aborted, it finds the signals that they wrote, or a later signal with a higher number, and
-/// nothing has to be reset. The other rank reads the count of joined steps to find out whether this
-/// rank has arrived.
+/// The n-th signal from one rank to another writes the number n. Both ends know which signals and
+/// values a step requires, and count them even if the step fails. So if a rank is late for a step
+/// that others have aborted, it finds the signals that they wrote, or a later signal with a higher
+/// number, and nothing has to be reset. The other rank reads the count of joined steps to find out
+/// whether this rank has arrived.
 struct signal_counts {
   std::uint64_t signaled = 0;
   std::uint64_t awaited = 0;

@@ -39,7 +39,8 @@ enum class signal_word : std::uint8_t {
   farewell_from,        // for even numbers of joined steps
   other_farewell_from,  // for odd numbers of joined steps
   connected_from,
-  // The sources of writes to other ranks, and finally the memory for the counts read from them.
+  // The sources of writes to other ranks, and finally the memory for the counts that are read from
+  // those ranks.
   signal_to,
   number_to,
   taken_to,

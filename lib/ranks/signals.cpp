@@ -134,7 +134,7 @@ group_results signals::barrier_run::run() noexcept {
 
 void signals::barrier_run::abort() noexcept {
   step_.abort();
-  // A failed step does not wait, so this only counts.
+  // A failed step does not wait, so this loop only counts the signals.
   while (!has_acted(true)) {
   }
   step_.finish();
@@ -203,7 +203,8 @@ std::size_t signals::post_farewells(group& peers, const peer_list& ranks,
   for (const std::uint32_t rank : ranks) {
     const place* const theirs = place_at(peers, rank);
     // A rank that cannot be notified detects the failure itself. A rank that has aborted this step
-    // needs no notification.
+    // needs no notification. A culprit would ignore a farewell that blames it, unless the farewell
+    // reports a lost connection (see `farewell_of`).
     if (rank == rank_ || (rank == why.culprit && !why.is_lost) || peers.is_due(rank) ||
         theirs == nullptr || farewell_of(rank, ranks))
       continue;

@@ -116,7 +116,7 @@ class [[gnu::visibility("hidden")]] signals {
   };
   struct failed_step {
     bool has_failed = false;
-    /// The culprit. Empty if that is this rank, for instance because it lacks memory.
+    /// The culprit. Empty if this rank is the culprit, for instance because it lacks memory.
     std::optional<std::uint32_t> with{};
     error cause{};
     certainty how = certainty::waited_for;
@@ -140,7 +140,7 @@ class [[gnu::visibility("hidden")]] signals {
     /// True for the ranks of a list while it is being checked, and for the partners of a step until
     /// it begins.
     bool is_named = false;
-    bool is_expected = false;  ///< until a step begins: sends a value to this rank in that step
+    bool is_expected = false;  ///< will send this rank a value in the step about to begin
     /// The request that reads the other rank's step count is queued behind other requests.
     bool is_behind_work = false;
   };

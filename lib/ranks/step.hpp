@@ -122,13 +122,13 @@ inline constexpr const char* collective_step = "collective step of a world";
 /// `signal` and `await` do not wait for the other rank. `checks` makes a call also respond to
 /// connection requests, which may take up to 200 ms for each new rank, and look for failures and
 /// for the limit. That is too expensive for each round of a thread that polls. The functions for
-/// values wait, except `promise` and `expect`. `drive` and `finish` wait as well: they repeat such
-/// calls until one of them returns true.
+/// values wait, except `promise` and `expect`. `drive` and `finish` wait as well: they repeat a
+/// call until it returns true.
 class [[gnu::visibility("hidden")]] signals::step {
  public:
   /// \param ranks must stay valid as long as this object exists
-  /// \param left_out the reason why this rank does not take part, if there is one. It then only
-  /// counts, and notifies the others.
+  /// \param left_out the reason why this rank does not take part, if there is one. This rank then
+  /// only counts signals and values, and notifies the others.
   step(signals& of, group& peers, const peer_list& ranks, std::uint16_t tag,
        const wait_limit& limit, blocks may_block,
        const std::optional<error>& left_out = {}) noexcept;
@@ -144,8 +144,9 @@ class [[gnu::visibility("hidden")]] signals::step {
 
   /// Adds a partner, which is another rank with which this rank exchanges signals or values.
   void note(std::uint32_t with) noexcept;
-  /// Connects all partners that are not connected yet, at once, since each partner waits for the
-  /// others as well. Also releases the places of values that earlier, failed steps have left.
+  /// Connects all partners that are not connected yet. It connects them at the same time, since
+  /// each partner waits for the others as well. Also releases the places of values that earlier,
+  /// failed steps have left.
   [[nodiscard]] bool begin(bool checks) noexcept;
   /// As `begin`, but waits until it is done.
   void wait_to_begin() noexcept {
@@ -178,8 +179,8 @@ class [[gnu::visibility("hidden")]] signals::step {
   /// Allows the sender to overwrite the value that was returned or copied.
   void release(std::uint32_t from) noexcept;
 
-  /// Makes the step fail at once, with a limit for the time until its end. From then on, it only
-  /// counts signals and values.
+  /// Makes the step fail immediately, with a limit for the time until its end. From then on, the
+  /// step only counts signals and values.
   void abort() noexcept;
   /// Ends the step: determines which ranks are to blame if it has failed, and completes its
   /// requests.
@@ -238,7 +239,7 @@ class [[gnu::visibility("hidden")]] signals::step {
   void check_tag(std::uint32_t from, std::uint64_t seen, std::uint64_t number) noexcept;
   /// Makes the step fail if that rank, which has reached a later step, has aborted this one.
   void check_farewell(std::uint32_t from) noexcept;
-  /// Makes the step fail for the reason that the rank has written.
+  /// Makes the step fail with the cause that the rank `from` gave in its farewell `why`.
   void heed(std::uint32_t from, const farewell& why) noexcept;
   /// The times of the beginning of a wait, of the next check of the connection, and of the next
   /// write of 0 bytes.
@@ -256,8 +257,8 @@ class [[gnu::visibility("hidden")]] signals::step {
   /// Makes the step fail if any rank has reported that it has aborted the step for a reason other
   /// than its limit. Does this only at intervals.
   void heed_news(std::chrono::steady_clock::time_point now) noexcept;
-  /// The stop token for connecting the partners. It reports a stop if the step has failed, which a
-  /// report of another rank can cause, or if the program has requested a stop.
+  /// The stop token for connecting the partners. It reports a stop if the program has requested
+  /// one, or if the step has failed, for instance because of a farewell from another rank.
   class news_or_stop {
    public:
     explicit news_or_stop(step& of) noexcept : of_(&of) {}

@@ -27,7 +27,7 @@ class step_limits {
   /// that are acknowledged later still arrive, unless this rank leaves.
   static constexpr auto longest_news = std::chrono::milliseconds(200);
 
-  /// \pre `whole` lives as long as this
+  /// \pre `whole` lives as long as this object
   explicit step_limits(const wait_limit& whole,
                        time_point now = std::chrono::steady_clock::now()) noexcept
       : end_(whole.deadline()), last_answer_(end_), whole_(whole) {

@@ -22,7 +22,7 @@
 
 namespace verbspp::detail {
 
-/// The maximum number of ranks, because a group cannot have more members.
+/// The maximum number of ranks: a group cannot have more members.
 inline constexpr std::uint32_t most_ranks = 65'535;
 
 /// The values that the ranks have published, and the number of fences that each rank has reached.

@@ -60,9 +60,10 @@ constexpr std::size_t name_begins = place_size + endpoint::encoded_size;
 using encoded_endpoint = std::array<std::byte, endpoint::encoded_size>;
 using introduction = std::array<std::byte, name_begins + 96>;
 
-// If all ranks connect when they join, each publishes one endpoint for each rank. These differ in
-// only a few numbers, so each is published as its difference from the endpoint in the introduction:
-// as runs of bytes, each after two bytes for its offset and one for its length.
+// If all ranks connect when they join, each publishes one endpoint for each rank. These endpoints
+// differ in only a few numbers, so each endpoint is published as its difference from the one in the
+// introduction: as runs of bytes, where each run follows two bytes for its offset and one byte for
+// its length.
 constexpr std::size_t run_header = 3;
 constexpr std::size_t longest_run = 255;
 constexpr std::size_t longest_difference = 2 * endpoint::encoded_size;
@@ -427,8 +428,8 @@ group_result<void> world::mend(const wait_limit& limit) noexcept {
     return error(error_kind::not_connected, "mend a world",
                  "the program has moved the group out of the world: move it back first");
   const std::uint64_t turn = ++own.turns;
-  // If ranks connect at their first use, first answers the connection requests that have arrived. A
-  // connection that this completes at both ends need not be renewed below.
+  // If ranks connect at their first use, this rank first answers the connection requests that have
+  // arrived. A connection that is completed at both ends in this way need not be renewed below.
   own.peers.serve();
   // One end may notice a broken connection before the other does, so each rank provides what it
   // knows.
