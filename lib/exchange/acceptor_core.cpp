@@ -148,8 +148,8 @@ void acceptor_core::stop() noexcept {
   while (oldest != none) {
     exchange_core& core = *clients_.get()[oldest].core.get();
     // A client that has received this side's last frame may have succeeded already, so its own last
-    // frame is read if it has arrived. No other frame is read, because the client could succeed by
-    // the answer to it.
+    // frame is read if it has arrived. No other frame is read, because the answer could make the
+    // client succeed.
     if (core.awaits_last_frame()) {
       const result<exchange_step> step = core.advance();
       if (step.has_value() && step.assume_value() == exchange_step::done) {
@@ -249,8 +249,8 @@ result<void> acceptor_core::accept_some() noexcept {
     }
     if (!accepted.assume_value()) return success();
     if (options_.accepts_per_second > 0) {
-      // After a pause, a burst of clients is accepted at once, up to one more than the configured
-      // rate allows in a tenth of a second.
+      // After a pause, a burst of clients is accepted without delay, up to one more than the
+      // configured rate allows in a tenth of a second.
       const auto distance =
           std::chrono::nanoseconds(std::chrono::seconds(1)) / options_.accepts_per_second;
       next_accept_ =
@@ -373,7 +373,7 @@ void acceptor_core::note_failure(const error& why, const gid& address) noexcept 
 void acceptor_core::watch_client(std::uint32_t place) noexcept {
   client& watched = clients_.get()[place];
   // The frames of a client that waits for its turn are read later, but its disconnection is noticed
-  // at once.
+  // immediately.
   std::uint32_t events = EPOLLRDHUP;
   if (watched.state != client_state::waiting)
     events = (watched.core->events() & POLLOUT) != 0 ? EPOLLIN | EPOLLOUT : EPOLLIN;
@@ -383,7 +383,8 @@ void acceptor_core::watch_client(std::uint32_t place) noexcept {
   watched.watched = events;
 }
 
-/// Ends the events of a socket. Closing it would not end them if a child process has it, too.
+/// Stops the events of a socket. Closing the socket would not stop them if a child process has
+/// inherited it.
 void acceptor_core::end_events(int socket) noexcept {
   ::epoll_ctl(events_.descriptor(), EPOLL_CTL_DEL, socket, nullptr);
 }

@@ -30,15 +30,15 @@ constexpr auto between_tries = std::chrono::milliseconds(50);
 /// The time until the next attempt to accept a connection after an attempt has failed, usually
 /// because no file descriptor was left.
 constexpr auto between_accepts = std::chrono::milliseconds(100);
-/// True for an error of accept4 that does not pass: the listener was closed or shut down.
+/// True for a permanent error of accept4: the listener was closed or shut down.
 bool is_permanent(const error& failed) noexcept {
   const int errnum = failed.native_errno();
   return errnum == EBADF || errnum == EINVAL || errnum == ENOTSOCK;
 }
 /// The time for which a connection that has not introduced itself (`has_greeted`) keeps its place.
 constexpr auto time_to_greet = std::chrono::milliseconds(250);
-/// The time limit of an attempt to connect, without the lookup of the name. Then another attempt is
-/// made.
+/// The time limit of an attempt to connect, not counting the lookup of the name. After that,
+/// another attempt is made.
 constexpr auto time_to_connect = std::chrono::seconds(1);
 
 /// A connection that may be chosen.
@@ -73,8 +73,8 @@ class watched_descriptors {
   void watch(std::span<const pollfd> entries,
              steady_clock::time_point until = (steady_clock::time_point::max)()) noexcept {
     until = std::min(until, limit_.alarm());
-    // A new set each time: removing the descriptors one by one would use the numbers of those that
-    // were closed, which other threads may have reused.
+    // A new set is created each time, because removing the descriptors one by one would use the
+    // numbers of those that were closed, which other threads may have reused.
     watched_ = tcp_socket::from_native(::epoll_create1(EPOLL_CLOEXEC));
     for (const pollfd& each : entries) {
       epoll_event entry{.events = each.events == POLLIN ? EPOLLIN : EPOLLIN | EPOLLOUT, .data = {}};
@@ -82,7 +82,8 @@ class watched_descriptors {
       if (each.fd >= 0) ::epoll_ctl(watched_.descriptor(), EPOLL_CTL_ADD, each.fd, &entry);
     }
     epoll_event entry{.events = EPOLLIN, .data = {}};
-    // Without a descriptor or memory for the set, the timer makes the session poll the descriptors.
+    // If no descriptor or memory is left for the set, the timer makes the session poll the
+    // descriptors.
     if (::epoll_ctl(events_.descriptor(), EPOLL_CTL_ADD, watched_.descriptor(), &entry) != 0)
       until = std::min(until, steady_clock::now() + std::chrono::milliseconds(10));
     set_timer(timer_.descriptor(), until);
@@ -119,7 +120,7 @@ class candidates {
   }
   /// The earliest time at which there is room for another connection. A connection that has not
   /// introduced itself keeps its place for some time, while later ones wait in the listener's
-  /// queue. If all have introduced themselves, one of them has to leave at once.
+  /// queue. If all have introduced themselves, one of them has to leave immediately.
   [[nodiscard]] steady_clock::time_point next_room() noexcept {
     next_place_ = nullptr;
     for (std::size_t i = own + 1; i < most; ++i) {
@@ -247,7 +248,7 @@ class search final : public peer_search {
     host_ = kept(host, all.subspan(largest_values));
     port_ = kept(port, all.subspan(largest_values + host.size()));
     VERBSPP_TRYV(watched_.open());
-    // An invalid host or port is reported at once; other failures may be temporary.
+    // An invalid host or port is reported immediately; other failures may be temporary.
     const result<void> started = new_attempt().start(host_, port_);
     if (!started.has_value()) {
       if (started.assume_error() == error_kind::invalid_input) return started.assume_error();
@@ -308,7 +309,7 @@ class search final : public peer_search {
     }
   }
   /// Accepts new connections. Called after the available bytes of earlier connections have been
-  /// read. A failure that may pass does not end the meeting.
+  /// read. A failure that may be temporary does not end the meeting.
   /// \returns true if a connection was accepted
   result<bool> accept_some() noexcept {
     int accepted = 0;

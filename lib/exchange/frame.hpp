@@ -54,7 +54,8 @@ struct hello_frame {
   bool has_secret = false;
   bool is_of_equals = false;
   bool is_accepting = false;
-  bool is_tied = false;                       ///< the sender ties its channel, if the receiver does
+  /// The sender will tie its channel to the socket if the receiver does so, too.
+  bool is_tied = false;
   std::array<std::byte, party_size> party{};  ///< the random number of the sender in a meeting
   std::uint32_t version = 0;
   std::string_view application{};

@@ -38,8 +38,8 @@ class frame_seal {
   frame_seal& operator=(const frame_seal&) = delete;
   ~frame_seal();
 
-  /// Derives the keys and proofs from the secret and from both hellos, in the form in which they
-  /// are sent. \returns false if libcrypto fails
+  /// Derives the keys and proofs from the secret and from the bytes of both hellos as they are
+  /// sent. \returns false if libcrypto fails
   [[nodiscard]] VERBSPP_DETAIL_HIDDEN bool derive(std::span<const std::byte> own,
                                                   std::span<const std::byte> theirs) noexcept;
   [[nodiscard]] VERBSPP_DETAIL_HIDDEN const std::array<std::byte, proof_size>& own_proof()

@@ -128,7 +128,7 @@ result<tcp_listener> tcp_listener::open(std::string_view port, std::string_view 
   }
   VERBSPP_TRY(any6, detail::addresses_of_number("::", number));
   result<tcp_socket> socket = listen_at(any6.addresses[0], true);
-  // If the kernel has no IPv6, the socket listens only at the IPv4 addresses.
+  // If the kernel has no IPv6, the socket listens only on the IPv4 addresses.
   if (!socket.has_value() && socket.error().native_errno() == EAFNOSUPPORT) {
     VERBSPP_TRY(any4, detail::addresses_of_number("0.0.0.0", number));
     socket = listen_at(any4.addresses[0], false);
