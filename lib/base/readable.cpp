@@ -26,8 +26,8 @@ int make_nonblocking(int file_descriptor) noexcept {
 
 namespace {
 
-/// The maximum number of file descriptors, besides the eventfd, with which a stop request can end a
-/// sleep. If there are more, the thread polls the stop token instead.
+/// The maximum number of file descriptors, besides the eventfd, on which a thread can sleep so that
+/// a stop request wakes it. If there are more, the thread polls the stop token instead.
 constexpr std::size_t most_with_callback = 6;
 
 /// The eventfd through which a stop request wakes a thread.

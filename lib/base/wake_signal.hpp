@@ -8,9 +8,9 @@
 #pragma GCC visibility push(hidden)
 namespace verbspp::detail {
 
-/// Wakes threads that sleep on file descriptors, which a condition variable can't. Each thread also
-/// watches the descriptor of the signal. A signal makes that descriptor readable, until all threads
-/// that were asleep at the time have woken up.
+/// Wakes threads that sleep on file descriptors; a condition variable cannot wake those. Each
+/// thread also watches the descriptor of this object. `wake_all` makes that descriptor readable
+/// until all threads that were asleep at the time have woken up.
 ///
 /// The owner's lock guards all members. A thread holds the lock from the time when it tests its
 /// condition until it has called `enter`, so no signal is lost in between.

@@ -56,9 +56,8 @@ std::uint32_t interface_of(const gid& address, std::uint32_t wanted,
   return found;
 }
 
-/// Returns the GID index of the route's source address, with RoCE v2 if the table has such an
-/// entry. Empty if the table has no RoCE entry for the address, or only entries on other
-/// interfaces.
+/// Returns the GID index of the route's source address; prefers a RoCE v2 entry. Empty if the table
+/// has no RoCE entry for the address, or only entries on other interfaces.
 std::optional<gid_index> index_of(const ip_route& way, const gid_table& table) noexcept {
   std::optional<gid_index> found;
   for (const gid_entry& each : table.entries()) {

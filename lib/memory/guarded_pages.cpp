@@ -53,8 +53,8 @@ void make_writable(const guarded_range& range, std::uint64_t index) noexcept {
   protect(range, index, PROT_READ | PROT_WRITE);
 }
 
-/// Calls `visit(range, first, end)` for the library's pages: for those that lie entirely within the
-/// bytes if `whole` is true, otherwise for all that overlap them.
+/// Calls `visit(range, first, end)` for the library's pages. If `whole` is true, these are the
+/// pages that lie entirely within the bytes; otherwise, all pages that overlap the bytes.
 template <class Visit>
 void for_pages(std::uint64_t address, std::uint64_t length, bool whole, Visit visit) noexcept {
   if (length == 0 || address + length < address || !some_are_known.load(std::memory_order_acquire))

@@ -16,8 +16,8 @@ namespace verbspp::detail {
 
 namespace {
 
-/// Returns the network interfaces of this network namespace, to which GIDs may belong; none if none
-/// of the given GIDs names an interface.
+/// Returns the network interfaces of this network namespace, to which GIDs may belong. Empty if no
+/// given GID names an interface.
 result<std::optional<interface_table>> interfaces_for(std::span<const gid_entry> gids) noexcept {
   const auto names_one = [](const gid_entry& each) { return each.interface_index != 0; };
   if (std::ranges::none_of(gids, names_one)) return std::optional<interface_table>();
@@ -31,7 +31,7 @@ std::span<const interface_address> entries_of(
   return {interfaces->begin(), interfaces->size()};
 }
 
-/// The error for a port without a usable address. If the port has entries, it names the most
+/// The error for a port without a usable address. If the port has entries, the error names the most
 /// frequent reason why they are unusable.
 error no_address(const unusable_addresses& unusable, const char* operation) noexcept {
   struct reason {

@@ -33,7 +33,8 @@ struct port_addresses {
                                                   const std::optional<gid_index>& picked,
                                                   const char* operation) noexcept;
 
-/// Returns a random number. Before the kernel's generator is seeded, this is taken from the clock.
+/// Returns a random number. Before the kernel's generator is seeded, the number is taken from the
+/// clock.
 [[nodiscard]] std::uint32_t random_number() noexcept;
 /// Returns a random number, so that a packet from an earlier connection is unlikely to match.
 [[nodiscard]] packet_sequence_number random_psn() noexcept;

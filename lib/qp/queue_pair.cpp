@@ -25,8 +25,8 @@ error moved_from(const char* operation) noexcept {
 
 namespace {
 
-/// Asserts that this thread's innermost batch is not for the queue pair, since a batch is posted
-/// after it was built.
+/// Asserts that this thread's innermost batch is not for the queue pair. That batch is posted only
+/// after it was built, so the queue pair must not be moved or destroyed until then.
 void assert_not_posted_later([[maybe_unused]] const ibv_qp* queue_pair) noexcept {
   assert((queue_pair == nullptr || queue_pair_in_batch != queue_pair) &&
          "a queue pair was moved or destroyed in the function that its post_batch calls: do so "

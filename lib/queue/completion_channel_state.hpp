@@ -26,13 +26,13 @@ namespace verbspp::detail {
 
 /// Distributes the events of a channel to the threads that wait for them.
 ///
-/// One waiting thread sleeps on the file descriptor, with the lock released. The others sleep on
-/// the condition variable, and do not read the descriptor until the first thread wakes up. That
-/// thread then wakes the others, and reads the event. Each thread checks whether its queue has an
-/// event; the first thread whose queue has none sleeps on the descriptor next. An event wakes all
+/// One waiting thread, the reader, sleeps on the file descriptor, with the lock released. The
+/// others sleep on the condition variable, and do not read the descriptor until the reader wakes
+/// up. The reader then wakes the others, and reads the event. Each thread checks whether its queue
+/// has an event; the first thread that finds none becomes the next reader. An event wakes all
 /// threads that wait for its queue, and remains pending until a thread starts to wait for that
 /// queue, or takes the event separately. Threads that watch other file descriptors as well, or that
-/// a stop request may wake, sleep on a signal instead of the condition variable.
+/// a stop request may wake, sleep on a `wake_signal` instead of the condition variable.
 struct [[gnu::visibility("hidden")]] completion_channel_state : counted {
   completion_channel_state(context parent, ibv_comp_channel* made, ownership whose) noexcept
       : owner(std::move(parent)), native(made), destroyed_by(whose) {}
