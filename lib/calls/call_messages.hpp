@@ -27,8 +27,8 @@ namespace verbspp::detail {
 /// it knows the options of the other end. A list with one method always fits.
 inline constexpr std::size_t largest_comparison = 128;
 
-/// The answer to a list of methods: the largest request that the service accepts, and the largest
-/// lent memory whose bytes may be sent, in bytes.
+/// The answer to a list of methods: the maximum size of a request that the service accepts, and the
+/// maximum size of lent memory whose contents may be sent, both in bytes.
 using largest_sizes = std::array<std::uint32_t, 2>;
 
 /// Checks a message size that the program has chosen.

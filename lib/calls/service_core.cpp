@@ -79,7 +79,8 @@ VERBSPP_DATA_PATH bool calling_client::send(channel_core& link, message& answer,
   const auto posted = post_frame(link, kept, places.element(kept.place, size));
   if (posted.has_error()) [[unlikely]] {
     message unsent(&places, kept.place, size);
-    // If the send queue is not full, the answer is dropped: usually, the channel is broken.
+    // If posting has failed for a reason other than a full send queue, the answer is dropped:
+    // usually, the channel is broken.
     if (posted.assume_error() != error_kind::would_block) return true;
     answer = std::move(unsent);
     return false;
@@ -283,7 +284,7 @@ result<void> open_call::lend_sent(const remote_memory_description& what,
                  "both ends");
   static_cast<void>(message_.resize(call_header::size + room));
   const std::span<std::byte> body = body_of(message_);
-  // The handler's writes need space for all bytes of the lent memory, before the request.
+  // The handler's writes need space, before the request, for all bytes of the lent memory.
   const std::size_t missing = what.length - sent;
   if (missing != 0) std::memmove(&body[loan_size + missing], &body[loan_size], size - loan_size);
   static_cast<void>(message_.resize(call_header::size + size + missing));

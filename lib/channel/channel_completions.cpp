@@ -333,7 +333,8 @@ void channel_core::run_continuations() noexcept { call_due_and_late(); }
 /// request has expired, and otherwise calls the continuations of expired conditions. Then calls the
 /// continuations that are due.
 void channel_core::call_late_continuations() noexcept {
-  // Reading the clock costs as much as a continuation, so a busy channel rarely does it.
+  // Reading the clock costs as much as a continuation, so a busy channel does that only in every
+  // 16th poll.
   polls_to_look_ = 16;
   if (std::chrono::steady_clock::now() < continuations_.alarm()) return;
   give_up_expired();

@@ -40,7 +40,7 @@ constexpr const char* call_failed =
 
 channel_connection::channel_connection(channel_settings settings) noexcept
     : settings_(std::move(settings)),
-      // Zero means that there is no owner.
+      // Zero would mean that there is no owner.
       owner_(std::max(random_number(), 1U)) {}
 
 channel_connection::~channel_connection() {

@@ -151,8 +151,8 @@ result<void> channel_core::prepare() noexcept {
   const std::uint32_t asked_receives = has_receives ? asked.max_receive_work_requests.value() : 0;
   const std::uint32_t granted_receives = has_receives ? granted.max_receive_work_requests : 0;
   // The granted capacities may exceed the requested ones. They are used if the completion queue has
-  // enough room. A hub does not use them, because the program chooses the capacity of its
-  // completion queue by the requested capacities of all channels.
+  // enough room. A hub does not use them, because the program chooses the capacity of the hub's
+  // completion queue according to the requested capacities of all channels.
   const bool is_as_granted =
       !member_ && std::uint64_t{granted.max_send_work_requests} + granted_receives <=
                       connection_.queue().capacity();

@@ -169,7 +169,8 @@ void channel_core::mark_end(const scope_state& stream) noexcept {
   if (!sends_.has_room() && !wait_for_send_room(1, stream.limit).has_value()) return;
   if (has_finished(stream)) return;
   // A write of 0 bytes needs none of the peer's memory. If it cannot be posted, no completion will
-  // show that the stream's requests have finished. So the connection is broken, which ends them.
+  // show that the stream's requests have finished. In that case, the connection is broken, which
+  // ends the requests.
   const remote_memory<access::remote_write> nowhere(0, 0, remote_key(std::uint32_t{0}));
   request marker;
   if (const auto marked = post(write_operation{.remote = nowhere}, marker); !marked.has_value())

@@ -126,8 +126,8 @@ void hub_state::hand_out(const ibv_wc& completion) noexcept {
 hub_state::empty_slots hub_state::take_listed(empty_slots into) noexcept {
   while (rows_.has_ready() && into.left != 0) {
     hub_row& first = rows_.take_ready();
-    // Since the channel was listed, it may have been destroyed or held, or a thread may have begun
-    // its turn.
+    // After the channel was listed, it may have been destroyed or held, or a thread may have begun
+    // the channel's turn.
     if (first.member == nullptr || first.is_kept()) continue;
     if (std::exchange(first.has_news, false)) into.fill(first.id, {});
     if (first.messages.is_empty() || first.has_inbox()) continue;

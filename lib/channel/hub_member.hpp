@@ -37,8 +37,8 @@ struct [[gnu::visibility("hidden")]] hub_member {
   /// call this. \returns true if there was a completion
   template <class TakeSent, class Take>
   [[nodiscard]] bool take_each(TakeSent take_sent, Take take) noexcept {
-    // No request in the send queue succeeds after one has failed. So `sent_`, which is read later,
-    // never includes a request after a failure that `end` does not include.
+    // No request in the send queue succeeds after one has failed. So `sent_`, which is read after
+    // `end_`, cannot include a request that follows a failure which `end` does not include yet.
     const std::uint32_t end = __atomic_load_n(&end_, __ATOMIC_ACQUIRE);
     const std::uint64_t sent = __atomic_load_n(&sent_, __ATOMIC_ACQUIRE);
     if (sent == taken_sent_ && first_ == end) return false;
@@ -91,7 +91,7 @@ struct [[gnu::visibility("hidden")]] hub_member {
   // The members up to `mask_` change only under the hub's lock, except that `take_hang_up` clears
   // `is_hung_up_` without it.
   std::uint32_t number_ = 0;    ///< the queue pair's number; 0 if there is none
-  std::uint64_t expected_ = 0;  ///< the places reserved in the hub's completion queue
+  std::uint64_t expected_ = 0;  ///< the number of places reserved in the hub's queue
   bool knows_failure_ = false;  ///< true if a failed shared receive was passed to the channel
   std::int64_t alarm_ = no_alarm;
 

@@ -12,8 +12,9 @@
 
 namespace verbspp::detail {
 
-/// An entry in the table of a hub's channels: the channel whose id has the index of the entry, and
-/// its arrivals. A row that has arrivals to report is *ready*, and is in the list of ready rows.
+/// An entry in the table of a hub's channels: the channel whose id contains the entry's index, and
+/// that channel's arrivals. A row that has arrivals to report is *ready*, and is in the list of
+/// ready rows.
 struct alignas(64) hub_row {
   static constexpr std::uint32_t none = UINT32_MAX;
 
@@ -23,7 +24,7 @@ struct alignas(64) hub_row {
   hub_row* next_ready = nullptr;
   message_list messages{};
   bool has_news = false;
-  bool is_ready = false;     ///< true if it is in the list of ready rows
+  bool is_ready = false;     ///< true if the row is in the list of ready rows
   bool is_outdated = false;  ///< the queue pair was destroyed in this turn
   // The flags in `keeps`, which are reasons not to report the channel's arrivals.
   static constexpr std::uint8_t held = 1;       ///< until `release` or `admit`
@@ -44,9 +45,9 @@ struct alignas(64) hub_row {
 
 /// The rows of a hub's channels. The caller holds the hub's lock.
 ///
-/// A row has a channel, or is free, or waits for the end of its turn to become free. The number of
-/// a queue pair leads to the row of its channel, and all other numbers lead to one more row, which
-/// is always held and never has a channel. Each row that has arrivals to report is in the list of
+/// A row has a channel, is free, or will become free at the end of its turn. The number of a queue
+/// pair leads to the row of its channel, and all other numbers lead to one more row, which is
+/// always held and never has a channel. Each row that has arrivals to report is in the list of
 /// ready rows; a row in the list may have lost them, or its channel, in the meantime.
 class hub_rows {
  public:

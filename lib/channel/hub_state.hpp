@@ -202,10 +202,10 @@ class [[gnu::visibility("hidden")]] hub_state {
       --left;
     }
   };
-  /// Processes the completions that one poll returns. A message is stored in the next slot. It
-  /// is appended to the list of its channel instead if there are no slots, if that list contains
+  /// Processes the completions that one poll returns. A message is stored in the next slot. It is
+  /// appended to the list of its channel instead if there are no slots, if that list contains
   /// earlier messages, or if the row has flags in `keeps`. \returns true if there may be more
-  /// completions, and, with slots, an empty slot
+  /// completions and, if there are slots, one of them is still empty
   template <bool HasSlots>
   [[gnu::always_inline]] inline bool take_completions(empty_slots& into) noexcept;
   /// Processes completions until the slots are full, or no more are available.

@@ -65,8 +65,8 @@ result<message> inbox_state::wait_longer(call_limit limit) noexcept {
   const auto look = [&] {
     place = take();
     if (place != nothing) return condition::state::met;
-    // An error is found when receives are posted. If the channel breaks, its receives are flushed,
-    // so new ones are due to be posted.
+    // If no receives are due, there is no error to find: errors are found when receives are posted,
+    // and if the channel breaks, its receives are flushed, so that new ones become due.
     if (!is_due() && !is_shared) [[likely]]
       return condition::state::unmet;
     refused = is_shared ? refusal() : next_message();
