@@ -89,7 +89,8 @@ int tcp_attempt::begin_next() noexcept {
 }
 
 /// Returns the outcome of the current attempt: 0 if it is connected, its errno, or ETIMEDOUT if its
-/// share of the time has passed, or the limit has. Empty while the attempt is in progress.
+/// share of the time is over, or the limit has been reached. Empty while the attempt is in
+/// progress.
 std::optional<int> tcp_attempt::outcome_of_current() noexcept {
   pollfd entry{.fd = current_.descriptor(), .events = POLLOUT, .revents = 0};
   const int ready = ::poll(&entry, 1, 0);

@@ -21,8 +21,8 @@
 
 namespace verbspp {
 
-/// The state of a session. While its barrier is in progress, the world points to it, because the
-/// session may outlive the world, which then aborts the barrier.
+/// The state of a session. While the barrier is in progress, the world has a pointer to this state:
+/// if the world is destroyed before the session, it aborts the barrier.
 class [[gnu::visibility("hidden")]] barrier_session::state {
  public:
   /// \param place the world's pointer to the state

@@ -136,7 +136,7 @@ class [[gnu::visibility("hidden")]] signals {
   struct other_rank {
     signal_counts counts{};
     std::optional<place> memory{};
-    ends connected{};  ///< the ends of the channel by which the world connects this rank to it
+    ends connected{};  ///< the ends of the channel that connects the two ranks in the world
     /// True for the ranks of a list while it is being checked, and for the partners of a step until
     /// it begins.
     bool is_named = false;

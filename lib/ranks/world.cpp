@@ -231,7 +231,7 @@ class [[gnu::visibility("hidden")]] world::state final
   detail::signals signals{};
   barrier_session::state* in_progress = nullptr;  ///< the barrier of a session
   detail::owned<detail::channel_source> source{};
-  std::optional<detail::first_contact> contact{};  ///< if ranks are connected when first used
+  std::optional<detail::first_contact> contact{};  ///< exists if ranks are connected on first use
   group peers{};  // destroyed first, so that no write can reach the signals' memory any more
 
  private:
