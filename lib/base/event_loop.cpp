@@ -88,7 +88,7 @@ result<void> event_loop::sleep(std::size_t count, const wait_limit& limit) noexc
   return success();
 }
 
-/// Makes room for the poll entries of all sources, and the one of the signal.
+/// Makes room for the poll entries of all sources and of the signal.
 result<void> event_loop::make_room() noexcept {
   std::size_t count = 1;
   for (const detail::list_links* next = waiting_.next; next != &waiting_; next = next->next)

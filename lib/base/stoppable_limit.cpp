@@ -52,7 +52,7 @@ session_descriptor::parts::~parts() {
 }
 
 int session_descriptor::get(int own, short events, const wait_limit& limit) noexcept {
-  // An event loop may ask for the descriptor only once, so every call returns the same one.
+  // An event loop might ask for the descriptor just once, so every call must return the same one.
   if (!was_asked_ && limit.has_callbacks()) {
     made_ = owned<parts>(new (std::nothrow) parts(own, events, limit));
     if (made_ && !made_->until.is_active()) made_ = {};

@@ -44,7 +44,7 @@ void* map(std::size_t length, int more_flags = 0) noexcept {
   return memory == MAP_FAILED ? nullptr : memory;
 }
 
-/// Maps more than needed if the alignment requires it, and unmaps the rest.
+/// Maps more than needed if the alignment requires it, and unmaps the excess.
 void* map_aligned(std::size_t length, std::size_t alignment, std::size_t page) noexcept {
   if (alignment <= page) return map(length);
   void* const all = map(length + alignment - page);

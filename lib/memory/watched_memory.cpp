@@ -148,7 +148,7 @@ bool is_watched(const watchers& those, std::uint64_t address, std::uint64_t leng
          is_of_the_program(address, length);
 }
 
-/// Tells the tools that watch the bytes whether they may be accessed.
+/// Tells the tools whether the bytes that they watch may be accessed.
 void tell(std::uint64_t address, std::uint64_t length, bool accessible) noexcept {
   const watchers& those = who_watches();
   if (!is_watched(those, address, length)) return;

@@ -45,7 +45,7 @@ bool is_roce_address(const gid_entry& entry) noexcept {
 }
 
 /// Combines an entry with the properties of its network interface. If these properties make the
-/// entry unusable, increases the count for that reason, and returns nothing.
+/// entry unusable, increments the count of the reason in `unusable`, and returns nothing.
 std::optional<offered_address> offered_from(const gid_entry& entry,
                                             std::span<const interface_address> interfaces,
                                             unusable_addresses& unusable) noexcept {

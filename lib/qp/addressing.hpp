@@ -22,9 +22,9 @@ struct port_addresses {
   address_offer offer;  ///< empty on InfiniBand
 };
 
-/// Returns the addresses of a port. On Ethernet, the offer contains only the address that was
-/// selected by hand (`picked`), or else the usable addresses of the port, at most
-/// `address_offer::capacity`; `address` is the first one.
+/// Returns the addresses of a port. On Ethernet, if an address was selected by hand (`picked`), the
+/// offer contains only that address. Otherwise, it contains the usable addresses of the port, at
+/// most `address_offer::capacity`. `address` is the first address of the offer.
 /// \errors `not_found` if the port has no usable address; those of `context::query_gid`,
 /// `context::query_gid_table` and, unless the address was selected by hand,
 /// `interface_table::query`

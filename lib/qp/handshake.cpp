@@ -65,7 +65,7 @@ const char* printed(const gid& address, std::array<char, INET6_ADDRSTRLEN>& into
   return ::inet_ntop(AF_INET6, address.bytes.data(), into.data(), INET6_ADDRSTRLEN);
 }
 
-/// Adds the two addresses to the error, and the probable reason why they cannot communicate.
+/// Adds to the error the two addresses, and the probable reason why they cannot reach each other.
 error in_doubt(const error& cause, const address_pair& pair) noexcept {
   std::array<char, INET6_ADDRSTRLEN> local{};
   std::array<char, INET6_ADDRSTRLEN> remote{};

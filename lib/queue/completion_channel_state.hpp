@@ -85,8 +85,8 @@ struct [[gnu::visibility("hidden")]] completion_channel_state : counted {
   ownership destroyed_by;
 
  private:
-  /// Waits until a condition holds; events can make it hold. Requires the lock, and holds it again
-  /// on return.
+  /// Waits until a condition is true; events can make it true. Requires the lock, and holds it
+  /// again on return.
   template <class Condition>
   [[nodiscard]] result<bool> wait(std::unique_lock<std::mutex>& held, const wait_limit& until,
                                   Condition condition) noexcept;
@@ -116,7 +116,7 @@ struct [[gnu::visibility("hidden")]] completion_channel_state : counted {
   wake_signal changed_for_watchers_;  ///< for threads that sleep on descriptors
   int woken_loops_ = -1;              ///< an eventfd; below 0 for none
   bool someone_reads_ = false;        ///< a thread sleeps on the descriptor
-  /// True if the pointer in an event may not refer to one of the library's queues: other code
+  /// True if the pointer in an event might not refer to one of the library's queues: other code
   /// created the channel or a queue, or the library has released a queue.
   bool has_strangers_ = false;
   completion_queue_state* all_ = nullptr;

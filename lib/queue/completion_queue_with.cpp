@@ -73,7 +73,7 @@ result<std::span<const work_completion>> wait_for_completions(const completion_q
 
 namespace {
 
-/// Implements `wait_watching`, which may replace the error that this function returns by an event
+/// Implements `wait_watching`, which may replace the error that this function returns with an event
 /// that explains the error.
 result<watched_completions> wait_listening(const completion_queue& queue,
                                            completion_queue_state& state,

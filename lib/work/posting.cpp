@@ -27,7 +27,7 @@ const char* advice_on_full(const char* operation) noexcept {
          "requests; unsignaled requests occupy it until a later signaled one has completed";
 }
 
-/// The usual cause of EINVAL. Null for a shared receive queue, which has no usual one.
+/// The usual cause of EINVAL. Null for a shared receive queue, for which there is no usual cause.
 const char* cause_of_refusal(std::string_view operation) noexcept {
   if (operation == detail::posting_receive)
     return "usually the queue pair's current state does not permit receives";

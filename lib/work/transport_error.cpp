@@ -20,7 +20,7 @@ void batch_error::raise() const { error(*this).raise(); }
 
 transport_error::transport_error(const error& call) noexcept : call_(call) {
   const auto request = work_error::from(call);
-  // A call on a connection that such a request has broken is not a failed request itself.
+  // A call on a connection that a failed request has broken is not itself a failed request.
   if (!request || call != error_kind::failed_request) return;
   work_ = *request;
   is_work_ = true;

@@ -214,8 +214,8 @@ int errno_of(work_error_class kind) noexcept {
 }
 
 // The facts of an error are stored in three words: the wr_id; the status and the vendor code; the
-// numbers of both queue pairs, of 24 bits each, and the operation. The operation is stored plus 1,
-// so that 0 means that it is unknown.
+// numbers of both queue pairs, of 24 bits each, and the operation. The operation is stored as its
+// number plus 1, so that 0 means that it is unknown.
 constexpr int peer_at = 24;
 constexpr int operation_at = 48;
 constexpr detail::error_source failed_work{
