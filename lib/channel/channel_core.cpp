@@ -157,8 +157,8 @@ result<void> channel_core::prepare() noexcept {
       !member_ && std::uint64_t{granted.max_send_work_requests} + granted_receives <=
                       connection_.queue().capacity();
   if (member_) {
-    // If the hub cannot attach the channel, for example because its completion queue has no room
-    // for the channel's requests, the queue pair is destroyed.
+    // If the hub cannot attach the channel, for example because the hub's completion queue has no
+    // room for the channel's requests, the queue pair is destroyed.
     const auto attached =
         settings.hub->attach(*member_.get(), connection_.native()->qp_num, connection_.port(),
                              std::uint64_t{asked_sends} + asked_receives);

@@ -33,7 +33,7 @@ class event_set {
 
   /// Adds a descriptor. \param tag not 0, the tag of the signal \returns 0, or the errno
   [[nodiscard]] int add(int descriptor, std::uint32_t events, std::uint64_t tag) noexcept;
-  /// Removes a descriptor. A no-op for a negative one.
+  /// Removes a descriptor. A no-op if the descriptor is negative.
   void remove(int descriptor) noexcept;
   /// Calls `take` with the tag and the events of up to 16 ready descriptors. If the signal is one
   /// of them, clears it instead.

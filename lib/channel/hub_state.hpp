@@ -74,8 +74,8 @@ class [[gnu::visibility("hidden")]] hub_state {
   /// Ends `hold`, and reports the arrivals that were held back. A no-op if the hub has a table of
   /// clients, which uses `admit` instead.
   void release(const hub_member& member) noexcept;
-  /// Reports the channel at the first event of `watched`. This replaces the descriptor that was
-  /// watched before. A negative number means that there is no descriptor.
+  /// Reports the channel on the first event of `watched`, which replaces the descriptor `before`. A
+  /// negative number means that there is no descriptor.
   void watch(hub_member& member, const watched_descriptor& before,
              const watched_descriptor& watched) noexcept;
 
@@ -262,7 +262,7 @@ class [[gnu::visibility("hidden")]] hub_state {
   int timer_ = -1;           ///< expires at the earliest alarm of any channel; in `events_`
   std::int64_t next_alarm_ = hub_member::no_alarm;
   std::uint32_t waiting_threads_ = 0;  ///< accessed atomically
-  bool loops_wait_ = false;  ///< an event loop may sleep, and need waking; accessed atomically
+  bool loops_wait_ = false;  ///< an event loop may be asleep and need waking; accessed atomically
 };
 
 }  // namespace verbspp::detail

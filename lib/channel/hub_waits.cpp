@@ -159,7 +159,7 @@ result<hub_state::found> hub_state::wait_counted(Find find, const wait_limit& li
     if (failed) return *failed;
     if (seen.count != 0) return seen;
     // The wait ended because other threads have handed over calls, because a port was down briefly,
-    // or at the limit.
+    // or because the limit was reached.
     calls_.run();
     if (end == wait_end::limit || limit.has_passed())
       return limit.failure(

@@ -45,7 +45,7 @@ struct host_addresses {
                                                          std::uint16_t port) noexcept;
 struct lookup;
 
-/// A name lookup by `getaddrinfo`, on a thread of its own. The destructor does not wait for that
+/// A name lookup with `getaddrinfo`, on a thread of its own. The destructor does not wait for that
 /// thread, which exits when the lookup ends. A move-only owner.
 class pending_lookup {
  public:

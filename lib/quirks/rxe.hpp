@@ -17,17 +17,17 @@ namespace verbspp::detail {
 ///
 /// Before version 55 of rdma-core, the provider advances by one completion in `ibv_next_poll`, even
 /// past the last completion, and again in `ibv_end_poll`. So after a session that has read all
-/// completions, it reports completions that never existed. Before version 59, it may also unlock
-/// the queue twice at the end of such a session. Sessions that read a single completion are
+/// completions, the provider reports completions that never existed. Before version 59, it may also
+/// unlock the queue twice at the end of such a session. Sessions that read a single completion are
 /// correct, so each session is split into sessions that read one completion.
 void mend_rxe_sessions(ibv_cq_ex& queue) noexcept;
 
 /// True if requests may invalidate memory windows that peers may invalidate as well.
 ///
 /// If a window that is no longer bound is invalidated, rxe treats it as if it were bound, and the
-/// kernel dereferences a null pointer (`rxe_do_invalidate_mw`). This affects all versions from
-/// Linux 5.14, the first with windows, to those of 2025. Deallocating the window is safe in either
-/// state.
+/// kernel dereferences a null pointer (`rxe_do_invalidate_mw`). This affects all versions of Linux
+/// from 5.14, the first with memory windows, up to the versions of 2025. Deallocating the window is
+/// safe in either state.
 [[nodiscard]] bool may_invalidate_windows(const ibv_device_attr& device) noexcept;
 
 /// True if a queue pair with this ACK retry count retransmits its requests without end.

@@ -22,7 +22,7 @@
 namespace verbspp {
 
 /// The state of a session. While the barrier is in progress, the world has a pointer to this state:
-/// if the world is destroyed before the session, it aborts the barrier.
+/// a world that is destroyed before the session aborts the barrier.
 class [[gnu::visibility("hidden")]] barrier_session::state {
  public:
   /// \param place the world's pointer to the state

@@ -30,7 +30,7 @@ class tree {
   [[nodiscard]] std::uint32_t parent() const noexcept { return at(place_ & (place_ - 1)); }
   [[nodiscard]] std::uint32_t children() const noexcept { return children_; }
   /// Returns a child by its number. Each child has a larger subtree than the one before, except
-  /// that the last subtree may be cut off by the number of ranks.
+  /// that the last subtree may be cut short because there are no more ranks.
   [[nodiscard]] std::uint32_t child(std::uint32_t number) const noexcept {
     return at(place_ + (1U << number));
   }

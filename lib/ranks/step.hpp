@@ -252,10 +252,10 @@ class [[gnu::visibility("hidden")]] signals::step {
   void note_wait(std::chrono::steady_clock::time_point now) noexcept;
   /// Makes the step fail if the connection to that rank is broken or was replaced, if that rank has
   /// aborted a later step, or if any rank has reported a failure other than its limit. Also probes
-  /// the connection. Does this only at intervals.
+  /// the connection. Acts only at intervals, even if it is called more often.
   void look_for_lost(std::uint32_t for_rank) noexcept;
   /// Makes the step fail if any rank has reported that it has aborted the step for a reason other
-  /// than its limit. Does this only at intervals.
+  /// than its limit. Checks only at intervals, even if it is called more often.
   void heed_news(std::chrono::steady_clock::time_point now) noexcept;
   /// The stop token for connecting the partners. It reports a stop if the program has requested
   /// one, or if the step has failed, for instance because of a farewell from another rank.

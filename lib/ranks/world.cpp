@@ -428,7 +428,7 @@ group_result<void> world::mend(const wait_limit& limit) noexcept {
     return error(error_kind::not_connected, "mend a world",
                  "the program has moved the group out of the world: move it back first");
   const std::uint64_t turn = ++own.turns;
-  // If ranks connect at their first use, this rank first answers the connection requests that have
+  // If ranks connect on first use, this rank first answers the connection requests that have
   // arrived. A connection that is completed at both ends in this way need not be renewed below.
   own.peers.serve();
   // One end may notice a broken connection before the other does, so each rank provides what it
