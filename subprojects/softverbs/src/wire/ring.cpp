@@ -19,7 +19,8 @@ bool ring_writer::fits(std::size_t length) noexcept {
   const std::size_t step = step_of(length);
   const std::size_t left = left_at(position_);
   const std::size_t needed = step <= left ? step : left + step;
-  if (needed <= data_bytes - (position_ - emptied_)) return true;
+  // `emptied_` is valid unless the ring is broken.
+  if (!broken_ && needed <= data_bytes - (position_ - emptied_)) return true;
   emptied_ = state_.emptied.load();
   broken_ = broken_ || position_ - emptied_ > data_bytes;
   return !broken_ && needed <= data_bytes - (position_ - emptied_);
