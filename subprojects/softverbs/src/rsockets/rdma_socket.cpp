@@ -97,9 +97,11 @@ int rdma_socket::reserve(ip_address address) {
   if (!reserved_)
     // Datagram rsockets use UDP sockets, for which the kernel reports only EADDRINUSE.
     return errno == EADDRNOTAVAIL && space_ != RDMA_PS_TCP ? EADDRINUSE : errno;
-  local_ = address;
+  const ip_address before = std::exchange(local_, address);
   const int error = name_socket();
-  if (error != 0) reserved_.reset();
+  if (error == 0) return 0;
+  local_ = before;
+  reserved_.reset();
   return error;
 }
 

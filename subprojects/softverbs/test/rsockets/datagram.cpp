@@ -91,6 +91,20 @@ TEST_CASE("rsockets: datagrams without a receiver are lost") {
   CHECK(send_to(client, "x", ip("198.18.83.1", port)) == 1);
 }
 
+TEST_CASE("rsockets: a socket whose bind is refused can still get another address") {
+  const one_rsocket first(SOCK_DGRAM);
+  first.set(SOL_SOCKET, SO_REUSEADDR, 1);
+  REQUIRE(first.bind("198.18.83.1") == 0);
+  const one_rsocket second(SOCK_DGRAM);
+  second.set(SOL_SOCKET, SO_REUSEADDR, 1);
+  REQUIRE(second.bind("198.18.83.1", first.port()) == -1);
+  CHECK(errno == EADDRINUSE);
+  CHECK(second.name() == "0.0.0.0 0");
+  // The send binds the socket to a free port.
+  REQUIRE(send_to(second, "x", ip("198.18.83.1", first.port())) == 1);
+  CHECK(ntohs(receive_from(first).second.sin6_port) == second.port());
+}
+
 TEST_CASE("rsockets: the size of a datagram is limited to the port's MTU") {
   const one_rsocket server(SOCK_DGRAM);
   REQUIRE(server.bind("198.18.83.1") == 0);
