@@ -328,16 +328,20 @@ void identifier::move_to(event_channel& other) {
   if (socket_ >= 0) events().unwatch(socket_);
   if (stage_ == stage::listening) watch_reserved(false);
   for (const auto& each : callers_) each->move_to(other);
+  bool has_request = false;
   events().extract([this](const connection_event& each) { return each.owner == this; },
                    [&](std::unique_ptr<connection_event> each) {
                      identifier& about = of(each->id);
                      other.post(std::move(each));
+                     if (&about == this) return;
                      // The identifier of a request that the program has not received yet.
-                     if (&about != this) about.move_to(other);
+                     has_request = true;
+                     about.move_to(other);
                    });
   channel = &other;
   if (socket_ >= 0 && !is_removed_) events().watch(socket_, *this);
-  if (stage_ == stage::listening) watch_reserved(true);
+  // Further clients wait in the backlog until the program has received the request.
+  if (stage_ == stage::listening && !has_request) watch_reserved(true);
   if (when != 0) events().wake_at(*this, when);
 }
 

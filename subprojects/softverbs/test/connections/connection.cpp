@@ -462,6 +462,30 @@ TEST_CASE("cm: a request that the program has not received moves with its listen
   after.next(RDMA_CM_EVENT_ESTABLISHED);
 }
 
+TEST_CASE("cm: the backlog of a listener that moves with a request stays limited") {
+  event_source before;
+  event_source after;
+  event_source client_events;
+  cm_listener listener(before, "198.18.83.1", RDMA_PS_TCP, 1);
+  one_id first(client_events);
+  one_id second(client_events);
+  one_id third(client_events);
+  for (one_id* each : {&first, &second, &third}) resolve(client_events, *each, listener.address());
+  one_id another(before);
+  sockaddr_in6 target = listener.address();
+  REQUIRE(rdma_resolve_addr(another.id, nullptr, of_c(target), 2000) == 0);
+  REQUIRE(first.connect() == 0);
+  // The channel reads the request, too, but returns this earlier event.
+  before.next(RDMA_CM_EVENT_ADDR_RESOLVED);
+  REQUIRE(second.connect() == 0);
+  REQUIRE(rdma_migrate_id(listener.id, after.channel) == 0);
+  const one_id one(after.next(RDMA_CM_EVENT_CONNECT_REQUEST)->id);
+  // The second client fills the backlog.
+  REQUIRE(third.connect() == 0);
+  const one_id two(after.next(RDMA_CM_EVENT_CONNECT_REQUEST)->id);
+  CHECK_FALSE(after.is_readable());
+}
+
 TEST_CASE("cm: moving an identifier doesn't wait for the events of its new channel") {
   event_source before;
   event_source after;
