@@ -73,9 +73,11 @@ void engine::keep_next_try() noexcept {
   if (const nanoseconds next = wire_.next_try()) thread_.wake_if_asleep_at(next);
 }
 
-int engine::join(served& pair, const ibv_gid& gid, std::uint16_t lid) {
+int engine::join(served& pair, const ibv_gid& gid, std::uint16_t lid) noexcept {
   if (const int error = wire_.hear_multicasts(true)) return error;
-  return groups_.attach(pair, gid, lid);
+  const int error = groups_.attach(pair, gid, lid);
+  hear_what_is_wanted();
+  return error;
 }
 
 int engine::leave(const served& pair, const ibv_gid& gid, std::uint16_t lid) noexcept {

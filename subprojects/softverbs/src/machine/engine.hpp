@@ -53,7 +53,7 @@ class engine final : private progress_thread::work {
 
   /// Adds the queue pair to a multicast group, unless it is a member already. Returns 0 or an errno
   /// value.
-  int join(served& pair, const ibv_gid& gid, std::uint16_t lid);
+  int join(served& pair, const ibv_gid& gid, std::uint16_t lid) noexcept;
   int leave(const served& pair, const ibv_gid& gid, std::uint16_t lid) noexcept;
   bool is_member(const served& pair) const noexcept { return groups_.has(pair); }
 

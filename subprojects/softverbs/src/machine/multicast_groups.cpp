@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <new>
 
 namespace softverbs {
 namespace {
@@ -26,16 +27,19 @@ bool multicast_groups::has(const served& pair) const noexcept {
   return std::ranges::any_of(groups_, [&](const group& each) { return is_in(each, pair); });
 }
 
-int multicast_groups::attach(served& pair, const ibv_gid& gid, std::uint16_t lid) {
+int multicast_groups::attach(served& pair, const ibv_gid& gid, std::uint16_t lid) noexcept try {
   auto* place = const_cast<group*>(find(gid, lid));
   if (place == nullptr) {
     if (groups_.size() >= static_cast<std::size_t>(limits::multicast_groups)) return ENOMEM;
-    place = &groups_.emplace_back(group{gid, lid, {}});
+    groups_.push_back({gid, lid, {&pair}});
+    return 0;
   }
   if (is_in(*place, pair)) return 0;
   if (place->members.size() >= static_cast<std::size_t>(limits::multicast_members)) return ENOMEM;
   place->members.push_back(&pair);
   return 0;
+} catch (const std::bad_alloc&) {
+  return ENOMEM;
 }
 
 int multicast_groups::detach(const served& pair, const ibv_gid& gid, std::uint16_t lid) noexcept {

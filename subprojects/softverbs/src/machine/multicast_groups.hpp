@@ -20,7 +20,7 @@ class multicast_groups {
   };
 
   /// Adds the queue pair to a group, unless it is a member already. Returns 0 or an errno value.
-  int attach(served& pair, const ibv_gid& gid, std::uint16_t lid);
+  int attach(served& pair, const ibv_gid& gid, std::uint16_t lid) noexcept;
   int detach(const served& pair, const ibv_gid& gid, std::uint16_t lid) noexcept;
   void forget(const served& pair) noexcept;
 

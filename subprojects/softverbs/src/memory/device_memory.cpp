@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 
 namespace softverbs {
 namespace {
@@ -31,7 +32,8 @@ int device_memory_pool::open() noexcept {
   return 0;
 }
 
-std::span<std::byte> device_memory_pool::take(std::size_t length, std::size_t alignment) {
+std::span<std::byte> device_memory_pool::take(std::size_t length, std::size_t alignment) noexcept
+    try {
   if (!memory_ || length > bytes_ || alignment > bytes_) return {};
   const std::size_t size = rounded_up(length, allocation_unit);
   const std::size_t step = std::max(alignment, allocation_unit);
@@ -45,6 +47,8 @@ std::span<std::byte> device_memory_pool::take(std::size_t length, std::size_t al
   clear(memory_.bytes().subspan(at, size));
   taken_.emplace(at, at + size);
   return memory_.bytes().subspan(at, length);
+} catch (const std::bad_alloc&) {
+  return {};
 }
 
 void device_memory_pool::give_back(std::span<std::byte> part) noexcept {

@@ -31,7 +31,7 @@ class device_memory_pool {
   int open() noexcept;
   /// Allocates memory filled with zeros, at an offset in the pool that is divisible by `alignment`,
   /// which is a power of two. Returns an empty span if there is no room.
-  std::span<std::byte> take(std::size_t length, std::size_t alignment);
+  std::span<std::byte> take(std::size_t length, std::size_t alignment) noexcept;
   void give_back(std::span<std::byte> part) noexcept;
 
   /// The descriptor that peers map; negative if there is none.

@@ -6,6 +6,7 @@
 #include "memory/protection_domain.hpp"
 
 #include <cerrno>
+#include <new>
 
 namespace softverbs {
 namespace {
@@ -43,7 +44,7 @@ std::byte* translate(const memory_region& region, std::uint32_t domain, std::uin
 
 }  // namespace
 
-int region_table::take_index(std::uint32_t& index) {
+int region_table::take_index(std::uint32_t& index) noexcept try {
   if (free_.size() >= resting_indexes ||
       slots_.size() >= static_cast<std::size_t>(limits::memory_regions)) {
     if (free_.empty()) return ENOMEM;
@@ -57,6 +58,8 @@ int region_table::take_index(std::uint32_t& index) {
   }
   ++slots_[index].variant;
   return 0;
+} catch (const std::bad_alloc&) {
+  return ENOMEM;
 }
 
 void region_table::show(const memory_region& region) noexcept {
@@ -89,7 +92,7 @@ std::uint32_t region_table::key_of(std::uint32_t index) const noexcept {
   return index << key_index_shift | slots_[index].variant;
 }
 
-int region_table::add(memory_region& region) {
+int region_table::add(memory_region& region) noexcept {
   std::uint32_t index = 0;
   if (const int error = take_index(index)) return error;
   slots_[index].region = &region;
@@ -145,7 +148,7 @@ std::span<std::byte> region_table::all_of(const reach& within, std::uint32_t rke
   return memory == nullptr ? std::span<std::byte>{} : std::span{memory, region.length};
 }
 
-int region_table::add(memory_window& window) {
+int region_table::add(memory_window& window) noexcept {
   std::uint32_t index = 0;
   if (const int error = take_index(index)) return error;
   slots_[index].window = &window;

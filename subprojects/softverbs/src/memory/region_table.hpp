@@ -33,14 +33,14 @@ class region_table {
   void show_in(published_tables& tables) noexcept { shown_ = &tables; }
 
   /// Assigns the region its keys. Returns 0 or an errno value.
-  int add(memory_region& region);
+  int add(memory_region& region) noexcept;
   // Before the call, the caller must hide the region, and wait for the threads that are using it.
   void remove(const memory_region& region) noexcept;
   /// Hides the region from direct accesses until it is shown again or removed. Lookups in this
   /// table still find it.
   void hide(const memory_region& region) noexcept { shown_->regions[region.handle].hide(); }
   void show(const memory_region& region) noexcept;
-  int add(memory_window& window);
+  int add(memory_window& window) noexcept;
   void remove(memory_window& window) noexcept;
 
   /// These functions carry out a bind or invalidate request, and wait for threads that are using
@@ -91,7 +91,7 @@ class region_table {
   };
   void show(const memory_window& window) noexcept;
   void unbind(memory_window& window) noexcept;
-  int take_index(std::uint32_t& index);
+  int take_index(std::uint32_t& index) noexcept;
   void free(std::uint32_t index) noexcept;
   std::uint32_t key_of(std::uint32_t index) const noexcept;
   const slot* find(std::uint32_t key) const noexcept;

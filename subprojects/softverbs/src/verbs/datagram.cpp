@@ -99,12 +99,8 @@ SOFTVERBS_EXPORT int ibv_attach_mcast(ibv_qp* pair, const ibv_gid* gid, std::uin
   SOFTVERBS_FAULT(ibv_attach_mcast, pair->context);
   if (const int error = check_group(pair, *gid, lid)) return error;
   softverbs::engine& engine = device_context::of(pair->context).engine();
-  try {
-    const std::lock_guard held(engine.lock());
-    return engine.join(*static_cast<queue_pair*>(pair), *gid, lid);
-  } catch (const std::bad_alloc&) {
-    return ENOMEM;
-  }
+  const std::lock_guard held(engine.lock());
+  return engine.join(*static_cast<queue_pair*>(pair), *gid, lid);
 }
 
 SOFTVERBS_EXPORT int ibv_detach_mcast(ibv_qp* pair, const ibv_gid* gid, std::uint16_t lid) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Limits, and the errors that are reported when they are reached.
 #include "catch.hpp"
+#include "support/allocations.hpp"
+#include "support/descriptors.hpp"
 #include "support/fabric.hpp"
 #include "support/peer.hpp"
 
@@ -8,6 +10,7 @@
 
 #include <array>
 #include <cerrno>
+#include <cstddef>
 #include <cstdio>
 #include <string>
 #include <vector>
@@ -79,4 +82,58 @@ TEST_CASE("a process above the maximum number of processes is refused with a mes
 TEST_CASE("a thread that can't be started is reported as such") {
   peer other("without threads");
   CHECK(other.wait() == 0);
+}
+
+TEST_CASE("a verb for which there is no memory fails and leaves nothing behind") {
+  const endpoint end(options{.type = IBV_QPT_UD});
+  // Limits the allocations of `call` to 0, then 1, and so on, until it succeeds. On success, `call`
+  // removes the object that it has created, and returns true.
+  const auto fails_cleanly = [&](const auto& call) {
+    const std::ptrdiff_t open_before = descriptors_open();
+    const auto attempt = [&](int count) {
+      const open_context device;
+      ibv_pd* const domain = ibv_alloc_pd(device.verbs);
+      REQUIRE(domain != nullptr);
+      errno = 0;
+      const bool done = call(domain, count);
+      CHECK((done || errno == ENOMEM));
+      CHECK(ibv_dealloc_pd(domain) == 0);
+      return done;
+    };
+    int count = 0;
+    for (; !attempt(count); ++count) CHECK(descriptors_open() == open_before);
+    CHECK((count > 0 || !allocations::can_be_limited()));
+  };
+  const auto limited = [](int count, const auto& call) {
+    allocations::limit_to(count);
+    const auto result = call();
+    allocations::limit_to(-1);
+    return result;
+  };
+  SECTION("device memory") {
+    fails_cleanly([&](ibv_pd* domain, int count) {
+      ibv_alloc_dm_attr asked{4096, 0, 0};
+      ibv_dm* const made = limited(count, [&] { return ibv_alloc_dm(domain->context, &asked); });
+      return made != nullptr && ibv_free_dm(made) == 0;
+    });
+  }
+  SECTION("a region") {
+    // The table of regions grows once in several rounds.
+    for (int round = 0; round < 64; ++round)
+      fails_cleanly([&](ibv_pd* domain, int count) {
+        std::array<char, 8> buffer{};
+        ibv_mr* const made =
+            limited(count, [&] { return ibv_reg_mr(domain, buffer.data(), buffer.size(), 0); });
+        return made != nullptr && ibv_dereg_mr(made) == 0;
+      });
+  }
+  SECTION("a member of a multicast group") {
+    ibv_gid group{};
+    group.raw[0] = 0xff;
+    group.raw[1] = 0x0e;
+    fails_cleanly([&](ibv_pd*, int count) {
+      errno = limited(count, [&] { return ibv_attach_mcast(end.pair, &group, 0xc001); });
+      return errno == 0 && ibv_detach_mcast(end.pair, &group, 0xc001) == 0;
+    });
+  }
 }
