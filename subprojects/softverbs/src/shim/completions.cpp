@@ -332,8 +332,10 @@ int attend_to(ibv_cq* queue, channel_record* channel, bool one_by_one) noexcept 
   made->opened = all().contexts.find(queue->context);
   if (made->opened == nullptr) return 0;
   made->channel = channel;
-  if (channel != nullptr) channel->queues.push_back(made.get());
+  // Nothing throws after the first place has the record.
+  if (channel != nullptr) channel->queues.reserve(channel->queues.size() + 1);
   all().queues.insert(queue, *made);
+  if (channel != nullptr) channel->queues.push_back(made.get());
   if (one_by_one) stand_in_front(*made);
   static_cast<void>(made.release());
   return 0;
@@ -348,8 +350,11 @@ int attend_to(ibv_qp* pair) noexcept try {
   made->pair = pair;
   made->opened = all().contexts.find(pair->context);
   if (made->opened == nullptr) return 0;
-  made->opened->pairs[pair->qp_num] = made.get();
+  // Nothing throws after the first place has the record. If `insert` throws, a new entry of the map
+  // stays null.
+  pair_record*& by_number = made->opened->pairs[pair->qp_num];
   all().pairs.insert(pair, *made);
+  by_number = made.get();
   if (builder != nullptr && builder->wr_complete != nullptr) {
     made->wr_complete = builder->wr_complete;
     builder->wr_complete = wr_complete;

@@ -389,8 +389,10 @@ int attend_to(ibv_context* verbs) noexcept try {
   made->device = &state_of(verbs->device->name);
   if (made->device->broken) return EIO;
   if (!made->events.open(verbs->async_fd, here.clock.get())) return errno;
-  here.open.push_back(made.get());
+  // Nothing throws after the first place has the record.
+  here.open.reserve(here.open.size() + 1);
   here.contexts.insert(verbs, *made);
+  here.open.push_back(made.get());
   stand_in_front(*made.release());
   return 0;
 } catch (const std::bad_alloc&) {

@@ -28,8 +28,14 @@ class pointer_table {
     return found == nullptr ? nullptr : found->record.load(std::memory_order_acquire);
   }
 
+  /// Makes room, so that the next `more` calls of `insert` don't throw.
+  void reserve(std::size_t more) {
+    while (2 * (count_ + more) > all_.back()->slots.size()) grow();
+  }
+
+  /// May throw std::bad_alloc; the table is then unchanged.
   void insert(const void* key, Record& record) {
-    if (2 * (count_ + 1) > all_.back()->slots.size()) grow();
+    reserve(1);
     all_.back()->insert(key, record);
     ++count_;
   }
