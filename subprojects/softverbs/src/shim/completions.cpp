@@ -168,6 +168,8 @@ int start_poll(ibv_cq_ex* from, ibv_poll_cq_attr* attributes) {
   queue_record& queue = record_of(from);
   if (is_idle()) return queue.theirs->start_poll(from, attributes);
   SHIM_FAULT(ibv_start_poll, from->context);
+  // No attribute is defined, so every bit is invalid.
+  if (attributes != nullptr && attributes->comp_mask != 0) return EINVAL;
   if (!queue.reading.begin()) return EBUSY;
   // Without attributes, `take_in` would read the completions in the form that lacks most fields.
   ibv_poll_cq_attr nothing{};

@@ -167,6 +167,23 @@ TEST_CASE("in front of a device: a session without attributes reads all fields",
   ibv_end_poll(end.extended);
 }
 
+TEST_CASE("in front of a device: unknown attributes of a session are refused", "[.][in front]") {
+  ibv_cq_init_attr_ex asked{};
+  asked.wc_flags = IBV_WC_STANDARD_FLAGS;
+  extended_endpoint end(asked);
+  end.connect(end.here());
+  const faults set("completion:*=1us");
+  for (std::uint64_t id = 1; id <= 3; ++id)
+    REQUIRE(end.write(id, {end.piece(0, 8)}, end.here()) == 0);
+  end.start();
+  CHECK(end.extended->wr_id == 1);
+  ibv_end_poll(end.extended);
+  // Further completions are usually held back already.
+  ibv_poll_cq_attr unknown{.comp_mask = 1};
+  CHECK(ibv_start_poll(end.extended, &unknown) == EINVAL);
+  CHECK(read_some(end.extended, 2).size() == 2);
+}
+
 TEST_CASE("in front of a device: extended completions can fail and be delayed as well",
           "[.][in front]") {
   ibv_cq_init_attr_ex asked{};
