@@ -41,9 +41,9 @@ class machine {
   /// False in a child of the process that created the machine.
   bool is_current() const noexcept;
 
-  /// Called when the process exits. Stops the engine's thread. Then sends the packets that are
-  /// still owed to peers, and closes all connections, unless another thread doesn't finish its
-  /// direct access in time.
+  /// Called when the process exits. Stops the engine's thread. Then tries to send the packets
+  /// that are still owed to peers, and closes all connections, unless another thread doesn't finish
+  /// its direct access in time.
   static void at_exit() noexcept;
 
   machine() = default;
