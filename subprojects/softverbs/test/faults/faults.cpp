@@ -234,6 +234,9 @@ TEST_CASE("a failed send of an unreliable connection stops only its send queue")
   REQUIRE(link.left.send(1, {link.left.piece(0, 8)}) == 0);
   completes(link.left, 1, IBV_WC_LOC_PROT_ERR);
   CHECK(link.left.state() == IBV_QPS_SQE);
+  REQUIRE(link.left.post_receive(2, {link.left.piece(0, 8)}) == 0);
+  REQUIRE(link.right.send(3, {link.right.piece(0, 8)}) == 0);
+  completes(link.left, 2, IBV_WC_SUCCESS);
 }
 
 TEST_CASE("delayed completions arrive late and in order", "[in front]") {

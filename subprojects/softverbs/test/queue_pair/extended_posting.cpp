@@ -66,7 +66,7 @@ struct builder_endpoint : endpoint {
 
 }  // namespace
 
-TEST_CASE("requests of all kinds that are built by function calls are executed") {
+TEST_CASE("requests that are built by function calls are executed") {
   builder_endpoint end;
   CHECK(&end.build->qp_base == end.pair);
   for (unsigned char at = 0; at < 64; ++at) end.memory[at] = at;
