@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A verbs device that does almost nothing: posting a signaled request or a receive puts its
-// completion into the completion queue immediately, without a transfer of data. So the cost of a
-// loop is nearly all the program's. Exceptions are the receives of shared receive queues, and of
-// the queue pairs chosen with `device_hold_receives`: they complete when a loop delivers a message
-// to them.
+// completion into the completion queue immediately, without a transfer of data. So nearly all of a
+// loop's cost is the program's own. The exceptions are the receives of shared receive queues, and
+// of the queue pairs chosen with `device_hold_receives`: they complete when a loop delivers a
+// message to them.
 //
 // Like softverbs, it defines entry points of libibverbs, which take precedence over those of the
 // library. It is the only device, implements the functions that the loops need, and supports only
@@ -48,7 +48,8 @@ struct queue {
     struct ibv_cq_ex extended;
   } verbs;
   struct ibv_wc* ring;
-  // Positions only increase. The size of the ring is a power of two, and `mask` is one less.
+  // Positions only increase. The size of the ring is a power of two, and `mask` is this size minus
+  // one.
   unsigned mask, first, end;
   unsigned next;  // the next completion of the polling session
 };
@@ -203,7 +204,7 @@ struct pair {
     struct ibv_qp_ex extended;
   } verbs;
   int has_extended;
-  struct waiting* waiting;  // NULL: receives complete at once
+  struct waiting* waiting;  // NULL: receives complete immediately
   struct sent* sent;        // NULL: the bytes that are sent are not kept
   // Used between wr_start and wr_complete: the position of the next completion, and the first
   // failure.
@@ -376,7 +377,7 @@ static struct ibv_qp* create_qp_ex(struct ibv_context* context,
     return refuse();
   struct pair* pair = calloc(1, sizeof *pair);
   if (pair == NULL) return NULL;
-  static uint32_t numbers = 15;  // 0 and 1 are reserved
+  static uint32_t numbers = 15;  // numbers start at 16; 0 and 1 are reserved
   pair->has_extended = extended;
   pair->verbs.extended = (struct ibv_qp_ex){
       .qp_base = {.context = context,

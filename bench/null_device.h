@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counts of the work that takes time on real devices, and functions by which a loop takes the role
-// of the peer.
+// Counts of the work that takes time on real devices, and functions with which a loop takes the
+// role of the peer.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -26,7 +26,7 @@ int device_hold_receives(struct ibv_qp* qp);
 // oldest one of its shared receive queue. The memory of the receive is not changed. Returns 0,
 // ENOENT if no receive is posted, or ENOMEM.
 int device_deliver(struct ibv_qp* qp, uint32_t length);
-// As `device_deliver`, but copies the bytes of the message to the memory of the receive. Returns
+// Like `device_deliver`, but copies the bytes of the message to the memory of the receive. Returns
 // EMSGSIZE if they do not fit.
 int device_deliver_bytes(struct ibv_qp* qp, const void* bytes, uint32_t length);
 

@@ -106,8 +106,8 @@ int c_post_and_wait(struct c_link* link, const struct ibv_mr* from, const struct
   return wait_for(link, link->posted, IBV_WC_RDMA_WRITE, link->limit);
 }
 
-// Stores in `requests`, for each request, the number of requests posted up to it and including it:
-// the `end` of the wait for it.
+// For each request, stores in `requests` the number of requests that were posted up to and
+// including it. A wait for the request takes this number as `end`.
 int c_write_all(struct c_link* link, const struct ibv_mr* from, const struct c_remote* to,
                 const struct piece* pieces, size_t count, uint64_t* requests) {
   for (size_t i = 0; i < count; ++i) {

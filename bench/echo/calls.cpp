@@ -176,7 +176,7 @@ asio::awaitable<void> echo_tcp(socket_type socket, std::uint64_t count) {
   }
 }
 
-/// Runs the coroutine. Asio reports failures by exceptions.
+/// Runs the coroutine. Asio reports failures through exceptions.
 result<void> run(asio::io_context& context, asio::awaitable<void> routine) {
   std::exception_ptr failed;
   asio::co_spawn(context, std::move(routine),

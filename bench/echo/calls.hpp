@@ -9,19 +9,19 @@
 
 namespace bench {
 
-// Each measures the time per call, with several in flight.
+// Each form measures the time per call, with several calls in flight.
 extern const form calls_by_verbspp;
 extern const form calls_by_tcp;
 
-// Each measures the time per call, with 16 or 512 clients that have one call in flight each. They
-// fail if a message has waited for a receive.
+// Each form measures the time per call, with 16 or 512 clients that have one call in flight each.
+// It fails if a message has waited for a receive.
 extern const form calls_of_few;
 extern const form calls_of_many;
 
-// Measures the round trip time of `echo_bytes` bytes, by coroutines of Asio.
+// Measures the round trip time of `echo_bytes` bytes, with coroutines of Asio.
 extern const form echo_by_tcp;
 
-// Each measures the time per transfer of 1 MiB, with several in flight.
+// Each form measures the time per transfer of 1 MiB, with several transfers in flight.
 extern const form lending_calls;
 extern const form stream_of_writes;
 

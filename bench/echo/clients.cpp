@@ -33,7 +33,8 @@ struct answer_client {
   using answer = std::array<std::byte, 32>;
 };
 
-/// The number of RNR NAKs that the device has sent or received: for softverbs, of this process.
+/// The number of RNR NAKs that the device has sent or received. softverbs counts only those of this
+/// process.
 result<std::uint64_t> refused_messages(const side& mine) {
   const auto device = mine.domain.context();
   std::uint64_t all = 0;
@@ -59,7 +60,7 @@ result<void> check_receives(const side& mine, std::uint64_t before) {
 /// A client with one call in flight.
 struct one_client {
   std::optional<caller> calls{};
-  channel link{};  ///< until the caller is started
+  channel link{};  ///< moved into the caller when the caller starts
   pending_call<answer_client> open{};
 
   result<void> call() {
@@ -69,7 +70,7 @@ struct one_client {
   }
 };
 
-/// Makes this number of calls, with one of each client in flight.
+/// Makes this number of calls, with one call of each client in flight.
 result<void> call_by_all(const channel_hub& hub, std::vector<one_client>& clients,
                          std::uint64_t count) {
   std::uint64_t unposted = count;
@@ -111,7 +112,7 @@ result<void> serve_until_all_meet(const side& mine, service& serving) {
   return success();
 }
 
-/// The calls of each process in a round: at least one of each client.
+/// The number of calls that each process makes in a round: at least one for each client.
 std::uint64_t calls_of_process(const side& mine, std::uint32_t clients) {
   return std::max<std::uint64_t>(mine.messages * 2, clients);
 }
@@ -171,7 +172,8 @@ result<void> answer_clients(const side& mine) {
       VERBSPP_TRYV(serving.add(std::move(connected)));
     }
   }
-  // The three meetings: all are connected, have warmed up, and have finished.
+  // The processes meet three times: when all clients are connected, have warmed up, and have
+  // finished.
   for (int meetings = 0; meetings < 3; ++meetings) {
     VERBSPP_TRYV(serve_until_all_meet(mine, serving));
     for (const int each : mine.sockets)

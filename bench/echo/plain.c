@@ -87,9 +87,9 @@ static int echo(struct plain_end* end, const struct ibv_wc* completions, int cou
   return plain_refill(end, echo_receives);
 }
 
-// Sleeps until there may be completions. If no event was requested since the last sleep, only
-// requests one, after which the caller has to poll again, because completions before the request
-// raise no event. Returns at once if there is no completion channel.
+// Sleeps until there may be completions. Returns immediately if there is no completion channel. If
+// no event was requested since the last sleep, only requests one. The caller then has to poll
+// again, because completions that arrived before the request raise no event.
 static int rest(struct plain_end* end) {
   if (end->channel == NULL) return 0;
   if (!end->is_asked) {

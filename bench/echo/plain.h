@@ -48,8 +48,8 @@ void plain_fill_pool(struct plain_pool* pool, struct ibv_mr* memory);
 
 // The following functions return 0, or an errno value; EIO if polling or a request has failed.
 
-// Posts receives in batches, until fewer than a batch of the `wanted` ones are missing, or the pool
-// has no unused place.
+// Posts receives in batches until the pool has no unused place, or until less than a batch is
+// missing to reach `wanted` posted receives.
 int plain_refill(struct plain_end* end, uint32_t wanted);
 
 // Echoes this number of messages, and sleeps between them.

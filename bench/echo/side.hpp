@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The helpers of all measurements. Each measurement has an answering process, and one or several
-/// processes that measure. Each of these is connected to the answering process by a socket.
+/// Helpers for all measurements. Each measurement has an answering process, and one or several
+/// processes that measure. A socket connects each measuring process to the answering process.
 #pragma once
 
 #include <verbspp/verbspp.hpp>
