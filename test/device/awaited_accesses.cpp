@@ -115,8 +115,8 @@ started answer_call(received_call<add_up> call, protection_domain domain) {
   }
   static_cast<void>(call.answer(sum));
 }
-/// Fills the lent memory in parts. Each access takes the service's buffer, and returns it when it
-/// ends.
+/// Fills the lent memory in parts. Each access takes ownership of the coroutine's buffer, and
+/// returns the buffer at its end.
 started answer_call(received_call<fill> call, protection_domain domain) {
   constexpr std::size_t most = 100'000;
   auto buffer =

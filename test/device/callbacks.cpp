@@ -196,8 +196,7 @@ TEST_CASE("limits that are reached after the requests have finished do not break
   const write_operation nothing{.remote = must(theirs.remote())};
   const auto finish_all = [&] { must(must(ends.left.post_write(nothing)).wait()); };
   int calls = 0;
-  // A channel checks the limits of waits when there is nothing to call, and otherwise at every 16th
-  // poll.
+  // A poll that has continuations to call checks limits only every 16th time.
   for (int i = 0; i < 15; ++i) {
     counted one(calls);
     auto work = must(ends.left.post_write(nothing));

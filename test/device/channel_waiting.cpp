@@ -145,7 +145,7 @@ TEST_CASE("completions that arrive just before a sleep are not missed even if th
   for (int i = 0; i < 200; ++i) receives.push_back(must(ends.left.post_receive({})));
 
   // The wait calls this function after it has polled and just before it requests a notification.
-  // During this function, more completions arrive than a single poll returns.
+  // During this call, more completions arrive than a single poll returns.
   const before_notification now(ends.left.native_completion_queue()->context, [&] {
     for (int i = 0; i < 200; ++i) static_cast<void>(must(ends.right.send({}, patience)));
   });
