@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
 /// One end of a connection with calls, usually between two machines: a service for one client, or
-/// the client, which makes calls with and without lent memory, some of which end at their limits.
-/// It accepts the options of `across`, but ignores `--meets`, `--towards`, `--mtu`, `--uc` and
-/// `--connections`.
+/// the client. The client makes calls with and without lent memory, and lets some of the calls
+/// reach their limits. The program accepts the options of `across`, but ignores `--meets`,
+/// `--towards`, `--mtu`, `--uc` and `--connections`.
 
 #include "../rnr_naks.hpp"
 #include "options.hpp"
@@ -54,8 +54,8 @@ struct fill {
   using request = std::uint8_t;
   using answer = void;
 };
-/// As `fill`, but the service writes and answers only during the next `wake`, when the caller has
-/// given up.
+/// Like `fill`, but the service writes and answers only during the next `wake`. By then, the caller
+/// has given up.
 struct fill_late {
   static constexpr std::uint16_t number = 4;
   static constexpr const char* name = "fill_late";

@@ -266,7 +266,8 @@ TEST_CASE("the limit of a channel ends operations of Asio") {
   REQUIRE(late.has_value());
   CHECK(error(failure_of(*late)) == error_kind::timed_out);
   CHECK_FALSE(ends.left.link().is_connected());
-  // A broken channel refuses operations; their handlers are still called later, not at once.
+  // A broken channel refuses operations. Even then, the handlers are called later, and not
+  // immediately.
   std::optional<transport_result<completed_work>> refused;
   ends.left.async_send(memory, [&](const auto& done) { refused = done; });
   CHECK_FALSE(refused.has_value());

@@ -27,7 +27,7 @@ enum class family : std::uint8_t { ipv4, ipv6 };
 /// port has no RoCE v2 address of this family that is not link-local.
 [[nodiscard]] std::optional<cm_address> own_address(family which);
 
-/// The device, and a listener at one of its own addresses.
+/// The device, and a listener on one of its own addresses.
 struct cm_bed {
   explicit cm_bed(family which = family::ipv4, const cm_listener_options& options = {})
       : cm_bed((need_manager(), which), options, 0) {}

@@ -191,7 +191,7 @@ TEST_CASE("a route begins at the requested address") {
   CHECK(taken == error_kind::busy);
   const cm_route second = bed.route({.source = source, .reuse_address = true});
   CHECK(second.local_address() == source);
-  // Binding the wildcard address is allowed, but listening at it is not.
+  // Binding to the wildcard address is allowed, but listening on it is not.
   const cm_address all = cm_address::any(source.port());
   const error refused = failure_of(cm_listener::open(all, {.reuse_address = true}));
   CHECK(refused == error_kind::busy);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Includes all public headers, except those that need Asio, at once, with strict warnings. alone.py
+// Compiles all public headers together, except those that need Asio, with strict warnings. alone.py
 // uses the same options to compile each header separately.
 
 #include <verbspp/calls.hpp>
@@ -15,8 +15,8 @@
 
 #include <tuple>
 
-// This uses a defaulted constructor of a template, because g++ warns about such a constructor only
-// where it is used.
+// This function uses a defaulted constructor of a template, because g++ warns about such a
+// constructor only where it is used.
 [[nodiscard]] verbspp::pending<verbspp::message> empty_request();
 verbspp::pending<verbspp::message> empty_request() { return {}; }
 

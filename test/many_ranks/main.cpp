@@ -11,7 +11,7 @@
 ///     many_ranks --stop --ranks=4       stops a rank for some seconds: it is late but not lost
 ///
 /// If a rank is killed, the others have to report that rank, and not ranks that exit because of it.
-/// They have to detect it before their timeout, unless the killed rank never arrived.
+/// They have to detect the death before their timeout, unless the killed rank never arrived.
 ///
 /// With --lazy, ranks connect when they first communicate, and the measurement includes the
 /// connections of the first barrier. If a rank is killed after it has joined the world and before
@@ -82,7 +82,7 @@ struct report {
 struct killing {
   enum class when : std::uint8_t { never, before, during, after } at = when::never;
   std::size_t step = 0;
-  std::uint32_t victim = 0;  ///< with --stop, it is stopped instead
+  std::uint32_t victim = 0;  ///< with --stop, this rank is stopped instead
 };
 
 void require(bool holds, const std::string& what) {
@@ -178,10 +178,10 @@ class rank_process {
                const std::string& place)
       : given_(given), kills_(kills), rank_(rank), place_(place) {}
 
-  /// Runs the rank. The process then stays until the parent has closed its end of the pipe, so that
-  /// no rank loses a peer that has merely finished. In runs that kill a rank, however, every
-  /// surviving rank closes its connections as soon as it has detected the death. The remaining
-  /// ranks must still blame the killed rank. \returns true if everything succeeded
+  /// Runs the rank. The process then stays alive until the parent has closed its end of the pipe,
+  /// so that no rank loses a peer that has merely finished. In runs that kill a rank, however,
+  /// every surviving rank closes its connections as soon as it has detected the death. The
+  /// remaining ranks must still blame the killed rank. \returns true if everything succeeded
   [[nodiscard]] bool run(int tell, int stay) {
     report told;
     told.rank = rank_;
@@ -480,8 +480,8 @@ std::vector<planned> plans_for(const options& given) {
   for (std::size_t number = meeting; number < first_step + steps().size(); ++number)
     for (std::size_t i = 0; i < whens.size(); ++i) {
       const bool is_last = number + 1 == first_step + steps().size();
-      // "Before" a step means the same as "after" the previous step, so it is tried only
-      // for the first. No rank would detect a death after the last step.
+      // "Before" a step means the same as "after" the previous step, so it is tried only for the
+      // first step. No rank would detect a death after the last step.
       if (whens[i] == killing::when::before && number != meeting) continue;
       if (whens[i] == killing::when::after && is_last) continue;
       const std::string name = number == meeting      ? "meeting"

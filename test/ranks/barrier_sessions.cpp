@@ -339,7 +339,7 @@ TEST_CASE(
       CHECK(kind_of(*results[rank]) == error_kind::timed_out);
       CHECK(all.ranks[rank].peers().connected().size() == 5);
     }
-    // The late ranks arrive after the others have left.
+    // The late ranks arrive after the others have given up.
     sessions late = start(all.ranks, {2, 4}, 50ms, kind);
     static_cast<void>(finish(late));
     check_next_barrier(all.ranks);

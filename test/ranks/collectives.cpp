@@ -254,7 +254,7 @@ TEST_CASE(
     "after a world is reconnected, values arrive even if ranks entered different numbers of "
     "steps") {
   // In one case, the root enters more steps, so its values are not received. In the other case, the
-  // other rank does, so the values for which it waits do not arrive.
+  // other rank enters more steps, so the values for which it waits do not arrive.
   for (const std::uint32_t ahead : {0U, 1U}) {
     local_worlds all(2);
     const auto comes_alone = [&] {

@@ -375,7 +375,7 @@ TEST_CASE("a fence that was not sent before its limit is sent with the next one"
 }
 
 TEST_CASE("a fence that all ranks reach just after its limit blames no rank") {
-  // This meeting point releases the rank after it was asked which ranks are missing.
+  // This meeting point releases the rank after the rank has asked which ranks are missing.
   const auto listener = must(tcp_listener::open("0"));
   const std::string place = "localhost:" + std::to_string(listener.port());
   const auto send = [](const tcp_socket& to, const std::vector<std::uint8_t>& frame) {
@@ -408,7 +408,7 @@ TEST_CASE("invalid launch parameters are refused with an explanation") {
   const std::string name(65, 'n');
   long_name.name = name;
   CHECK(why_not(long_name) == error_kind::invalid_input);
-  // There is no meeting point at this port.
+  // No meeting point listens on this port.
   const held_port port;
   CHECK(why_not(launch(1, 2, place_at(port)), 50ms) == error_kind::timed_out);
 

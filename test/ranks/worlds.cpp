@@ -268,7 +268,7 @@ TEST_CASE("ranks that leave because another rank has left are not blamed", "[lon
   constexpr std::uint32_t count = 9;
   constexpr std::uint32_t first = 7;
   // In each of these steps, some ranks do not communicate with the rank that has left. They learn
-  // of it from ranks that leave soon afterwards.
+  // of the loss from ranks that leave soon afterwards.
   const std::vector<std::function<group_error(world&, const wait_limit&)>> steps{
       [](world& mine, const wait_limit& limit) {
         return mine.barrier(limit, barrier_kind::binary_tree).error();

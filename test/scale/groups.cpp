@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Compares the model with the memory that members of groups, and objects of the software device,
-/// use.
+/// Compares the model with the memory that group members and objects of the software device use.
 
 #include "../device/device.hpp"
 #include "model.hpp"
@@ -50,7 +49,7 @@ template <class Make>
       .max_receive_elements(must(element_count::from(size.receive_elements)));
 }
 
-/// The memory that a member of a group, or another object, needs, both measured and calculated.
+/// The measured and the calculated memory of a group member or of another object.
 struct per_member {
   std::uint64_t measured;
   std::uint64_t said;

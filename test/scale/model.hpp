@@ -70,9 +70,10 @@ constexpr std::uint64_t mlx5_send_overhead = 16 + 48 + 64 + 64;
 [[nodiscard]] constexpr std::uint64_t round_up(std::uint64_t bytes, std::uint64_t to) {
   return (bytes + to - 1) / to * to;
 }
-/// The memory for a queue pair. It consists of the rings, whose sizes `mlx5_calc_sq_size` and
-/// `mlx5_calc_rq_size` calculate, and which are rounded up to whole pages together; the arrays
-/// for each request (`mlx5_alloc_qp_buf`); and the doorbell record, which uses a cache line.
+/// The memory for a queue pair. It consists of the rings, the arrays for each request
+/// (`mlx5_alloc_qp_buf`), and the doorbell record, which uses a cache line. `mlx5_calc_sq_size` and
+/// `mlx5_calc_rq_size` calculate the sizes of the rings, which are rounded up to whole pages
+/// together.
 struct mlx5_queue_pair {
   std::uint64_t rings;   ///< registered, so they count towards the limit on locked memory
   std::uint64_t others;  ///< the arrays and the doorbell record

@@ -102,7 +102,7 @@ struct granted {
   std::optional<std::variant<leased_memory, shared_leased_memory>> memory{};
   place where{};
   std::uint64_t number = 0;
-  bool is_closing = false;  ///< the peer was asked to stop using it
+  bool is_closing = false;  ///< the peer was asked to stop using the lease
 
   [[nodiscard]] bool is_open() const {
     return std::visit([](const auto& each) { return each.is_open(); }, right);

@@ -72,8 +72,8 @@ class punctuality {
   void lose(const std::stop_token& stop) {
     while (!stop.stop_requested()) {
       const auto worked = processor_time();
-      // steady: this sleep is part of the measurement, which determines how much too long sleeps
-      // are
+      // steady: this sleep is part of the measurement, which determines by how much sleeps are too
+      // long
       std::this_thread::sleep_for(step - work);
       while (processor_time() - worked < work) {
       }

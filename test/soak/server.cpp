@@ -120,7 +120,7 @@ void server::drop(row& client, std::mt19937_64& chance) {
 void server::take(arrival& arrived, std::mt19937_64& chance) {
   row& client = rows_[arrived.source.index];
   const std::lock_guard guard(client.lock);
-  if (client.link.id() != arrived.source) return;  // it is from an earlier channel
+  if (client.link.id() != arrived.source) return;  // the arrival is from an earlier channel
   client.link.poll();
   if (arrived.message) {
     const auto head = request_head::read(arrived.message.bytes(), hall_message_size);

@@ -54,8 +54,9 @@ static_assert(!CanBuild<all_given - rights>);
 static_assert(std::is_same_v<decltype(std::declval<builder<all_given>>().build()),
                              result<prepared_queue_pair<transport::rc>>>);
 
-// Each of these setters adds only the parameter of its name, or both queues if it is
-// `completion_queue`, no matter which other parameters are set. It can be called only once.
+// Each of these setters adds only the parameter after which it is named, except that
+// `completion_queue` adds both queues. This holds no matter which other parameters are set. Each
+// setter can be called only once.
 
 template <class Setter, class First, class Again, class Others, class All>
 concept Gives =

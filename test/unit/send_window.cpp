@@ -109,8 +109,8 @@ TEST_CASE("a send window releases the memory of a request once when the request 
     sends.guard.set_lost(true);
     sends.complete(3);
     CHECK(keeper.places == std::vector<std::uint32_t>{7});
-    // The memory must stay occupied even when a later request completes whose record has the same
-    // index.
+    // The memory must stay occupied even when a later request completes. That request's record has
+    // the same index.
     sends.guard.set_lost(false);
     sends.window.need_care();
     sends.post(20);

@@ -45,14 +45,15 @@ class addresses_of_name {
   addresses_of_name(const addresses_of_name&) = delete;
   addresses_of_name& operator=(const addresses_of_name&) = delete;
 
-  /// The thread that performs the lookup reads these while the test waits for the lookup.
+  /// The numeric addresses. The thread that performs the lookup reads them while the test waits.
   static inline std::vector<const char*> of_the_name;
 };
 
 }  // namespace
 
-/// Replaces the function of the C library. While `lookups_hang`, simulates a name server that does
-/// not answer. Otherwise resolves `addresses_of_name::name`; other names are resolved as usual.
+/// Replaces the function of the C library. While `lookups_hang` is true, simulates a name server
+/// that does not answer. Otherwise resolves `addresses_of_name::name`; other names are resolved as
+/// usual.
 extern "C" int getaddrinfo(const char* node, const char* service, const addrinfo* hints,
                            addrinfo** found) {
   static auto* const real =
@@ -253,7 +254,7 @@ TEST_CASE("the error about an unreachable address reports the cause") {
   // immediately. With a route, no host answers.
   for (const char* address : {"2001:db8::1", "192.0.2.1"}) {
     CAPTURE(address);
-    // steady: no host has this address, so no server can listen at this port
+    // steady: no host has this address, so no server can listen on this port
     const auto lost = tcp_socket::connect(address, "4711", 50ms).error();
     CHECK((lost == error_kind::not_connected || lost == error_kind::timed_out));
     CHECK(contains(lost.message(), address));
