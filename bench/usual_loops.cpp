@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls the functions of usual.h and usual.hpp. These are compiled separately, so none of them is
-// inlined here.
+// Calls the functions of usual.h and usual.hpp. The functions are compiled separately, so none of
+// them is inlined here.
 #include "usual_loops.hpp"
 
 #include "loops.h"

@@ -74,7 +74,7 @@ result<caller> connect_caller(const side& mine, const caller_options& options) {
   return calls;
 }
 
-/// Serves the other process until it reports on the socket that it has finished.
+/// Serves the other process until that process reports through the socket that it has finished.
 template <class... Handled>
 result<void> serve_calls(const side& mine, Handled... handled) {
   VERBSPP_TRY(serving, service::create(mine.domain, {.clients = 1, .in_flight = in_flight},

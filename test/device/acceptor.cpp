@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Acceptors: many clients at once, clients that are silent or not clients at all, limits, and
-/// stopping.
+/// Acceptors: many clients at the same time, silent clients, peers that are not clients, limits,
+/// and stopping.
 
 #include "../socket_pair.hpp"
 #include "channels.hpp"

@@ -135,7 +135,7 @@ TEST_CASE("an extended completion queue of a C program is read field by field") 
   if (native == nullptr) SKIP("this device has no extended completion queues");
   using timed =
       extended_completion_queue<completion_feature::byte_count | completion_feature::timestamp>;
-  // This is how drivers leave the pointer if timestamps were not requested.
+  // If timestamps were not requested, drivers leave this pointer null.
   native->read_completion_ts = nullptr;
   CHECK_THAT(failure_of(timed::from_native(bed.context, native, ownership::borrowed)).message(),
              Catch::Contains("was not created with all of these completion fields"));

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Coroutines that await requests with borrowed memory, streams, posted requests, and room in a
-// queue.
+// Coroutines that await streams, posted requests, room in a queue, and requests that borrow memory.
 
 #include "coroutines.hpp"
 

@@ -15,10 +15,10 @@
 ///
 /// With --lazy, ranks connect when they first communicate, and the measurement includes the
 /// connections of the first barrier. If a rank is killed after it has joined the world and before
-/// that barrier, no rank is connected to it, so the others detect at their timeout that it does not
-/// answer. With --csv, prints a line for each rank: the number of ranks, its own number, the
-/// milliseconds until it was connected, and the private memory in KiB that connecting took. To plot
-/// this, run the program for several sizes.
+/// that barrier, no rank is connected to it, so the others detect only at their timeout that the
+/// killed rank does not answer. With --csv, prints a line for each rank: the number of ranks, its
+/// own number, the milliseconds until it was connected, and the private memory in KiB that
+/// connecting took. To plot these values, run the program for several sizes.
 
 #include "../held_port.hpp"
 #include <verbspp/ranks.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Sessions, by which event loops take part in barriers of worlds. In most tests, one thread drives
-/// all ranks.
+/// Sessions, through which event loops take part in barriers of worlds. In most tests, one thread
+/// drives all ranks.
 
 #include "../device/channels.hpp"
 #include "../device/event_loop.hpp"

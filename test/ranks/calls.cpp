@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Tests that control when the datagrams with which ranks connect are delivered.
+/// Tests that control the delivery of the datagrams with which ranks connect.
 
 #include "../device/failing_device.hpp"
 #include "worlds.hpp"

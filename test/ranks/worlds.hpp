@@ -19,8 +19,8 @@
 
 namespace verbspp::test {
 
-/// Calls the function on `count` threads, each with a different rank number. If ranks have thrown
-/// exceptions, rethrows the one of the lowest rank.
+/// Calls the function on `count` threads, each with a different rank number. Rethrows the exception
+/// of the lowest rank that has thrown one.
 inline void on_threads(std::uint32_t count, const std::function<void(std::uint32_t)>& function) {
   std::vector<std::exception_ptr> thrown(count);
   std::vector<std::thread> threads;
@@ -76,7 +76,8 @@ struct local_worlds {
   std::vector<world> ranks{};
 };
 
-/// A bootstrap that passes all calls to another one. Tests derive from it, and replace a function.
+/// A bootstrap that passes all calls to another bootstrap. Tests derive from it, and replace a
+/// function.
 struct passing_bootstrap {
   local_bootstrap of;
   [[nodiscard]] std::uint32_t rank() const { return of.rank(); }

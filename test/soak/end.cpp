@@ -137,8 +137,8 @@ void end::must_be_broken(const char* where) const {
         "a broken channel with an empty message");
 }
 
-/// Checks the error of a call. It is permitted if it is `would_block`, if faults are injected, or
-/// if the channel is no longer connected.
+/// Checks the error of a call. The error is permitted if it is `would_block`, if faults are
+/// injected, or if the channel is no longer connected.
 void end::check_refused(const error& cause, const char* where) const {
   if (cause.kind() == error_kind::would_block) return;
   if (wanted_.faults && channel_.is_connected()) return;

@@ -270,8 +270,8 @@ void end::give_back_lease(std::uint64_t number) {
   job.ranges[0] = {any(longest - job.size + 1), job.size};
   job.where.put(job.elements(), job.content);
   const auto at = static_cast<std::size_t>(job.where.data - arena_.data()) + job.ranges[0].offset;
-  // This is published before the message is posted, because the other end may receive the message
-  // before the call returns.
+  // The number is published before the message is posted, because the other end may receive the
+  // message before the call returns.
   mine_.gave_back = number;
   auto sent = channel_.post_send_with_invalidate(
       {.elements = must(arena_.gather(at, job.size), "name the source of a send"),

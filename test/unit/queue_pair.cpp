@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Functions related to queue pairs that need no device. They report why a post failed, and name the
-// states and transports.
+// Functions that are related to queue pairs, but need no device. They report why a post failed, and
+// name the states and transports.
 
 #include "../catch.hpp"
 #include "text.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The parts of steps between ranks that need no device. A rank that aborts a step writes its
-/// reason, which is called a "farewell", to the memory of other ranks.
+/// Steps between ranks: the parts that need no device. A rank that aborts a step writes its reason,
+/// which is called a "farewell", to the memory of other ranks.
 
 #include "../catch.hpp"
 

@@ -162,7 +162,7 @@ TEST_CASE("the scopes of many consecutive requests are found quickly") {
   scopes.open(inner, sends.window.next());
   sends.post(1, &inner);
   sends.post(1, &outer);
-  // If each call searched the whole run of requests, this would take minutes.
+  // If each call searched the whole run of requests, the test would take minutes.
   const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
   std::uint32_t found = 0;
   for (std::uint64_t number = 1; number <= count; ++number) {
