@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measured loops: the same work in raw C (raw.c) and in verbspp (wrapped.cpp, channel.cpp).
-// Each loop executes the given number of operations, a multiple of `batch`, checks all results, and
-// returns false on failure. compare.py finds them in callgrind's profiles by the prefix of their
-// names.
+// Measured loops: the same work in raw C (raw.c) and in verbspp (wrapped.cpp, channel.cpp). Each
+// loop executes the given number of operations, a multiple of `batch`, checks all results, and
+// returns false on failure. compare.py finds the loops in callgrind's profiles by the prefix of
+// their names.
 #pragma once
 
 #include <infiniband/verbs.h>

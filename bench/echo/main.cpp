@@ -434,7 +434,7 @@ struct comparison {
 
 const std::array comparisons{
     comparison{"server", {load, serve_plain}, {load, serve_hub}, true, "at least 0.95"},
-    // Instead of C, the same server in verbspp with a loop over the hub.
+    // Compared not with C, but with the same server in verbspp with a loop over the hub.
     comparison{"awaited", {load, serve_hub}, {load, serve_coroutines}, true, "at least 0.9"},
     comparison{"inbox",
                {ask_plain<receive_queue_kind::own>, answer_plain<receive_queue_kind::own>},
@@ -446,20 +446,20 @@ const std::array comparisons{
                {ask<by_hub>, answer<by_hub>},
                false,
                "at most 1.15"},
-    // Instead of C, coroutines of Asio over TCP.
+    // Compared not with C, but with coroutines of Asio over TCP.
     comparison{"latency", echo_by_tcp, {measure_awaited, echo_awaited}, false, "at most 0.2"},
-    // Instead of C, the same service over TCP with Asio.
+    // Compared not with C, but with the same service over TCP with Asio.
     comparison{"calls", calls_by_tcp, calls_by_verbspp, true, "at least 5"},
-    // Instead of C, 16 clients of the same service; the other side has 512.
+    // 512 clients are compared not with C, but with 16 clients of the same service.
     comparison{"clients", calls_of_few, calls_of_many, true, "at least 1"},
-    // In C, a thread that sleeps in poll(2) on an eventfd; the 99th percentile.
+    // In C, the thread sleeps in poll(2) on an eventfd. The 99th percentiles are compared.
     comparison{"stop",
                {stop_plain, only_meet},
                {stop_channel, connect_and_meet},
                false,
                "at most 1000 us",
                99},
-    // Instead of C, a stream of writes in verbspp.
+    // Compared not with C, but with a stream of writes in verbspp.
     comparison{"lent", stream_of_writes, lending_calls, true, "at least 0.8"},
 };
 

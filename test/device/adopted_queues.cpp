@@ -59,7 +59,7 @@ void write_through(const testbed& bed, const completion_queue& queue, std::uint6
   take_success(queue, id);
 }
 
-/// Requests an event from the queue, and causes it with a write.
+/// Requests an event from the queue, and causes the event with a write.
 void make_event(const testbed& bed, const completion_queue& queue) {
   REQUIRE(ibv_req_notify_cq(queue.native_handle(), 0) == 0);
   write_through(bed, queue, 1);

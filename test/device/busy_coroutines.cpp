@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Coroutines whose requests finish all the time, so each poll resumes some of them.
+// Coroutines whose requests finish continually, so each poll resumes some of them.
 
 #include "coroutines.hpp"
 

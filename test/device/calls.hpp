@@ -66,7 +66,7 @@ struct note_method {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-/// The calls of a method that have arrived, and that the test answers itself.
+/// The calls that have arrived for a method, and that the test answers itself.
 template <Method Called>
 class kept_calls {
  public:

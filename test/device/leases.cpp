@@ -142,7 +142,7 @@ TEST_CASE_METHOD(memory_for_windows,
   CHECK(bed.peer.state() == channel_state::broken);
   CHECK(failure_of(waiting.wait(patience)).work() != nullptr);
   CHECK(bed.owner.state() == channel_state::broken);
-  // Other leases can still be revoked.
+  // The other lease has ended with the connection, but can still be revoked.
   CHECK_FALSE(second.is_open());
   CHECK(failure_of(second.remote()) == error_kind::not_connected);
   must(second.revoke());

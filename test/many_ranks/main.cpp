@@ -497,8 +497,8 @@ std::vector<planned> plans_for(const options& given) {
             .given = given,
             .kills = {.at = whens[i], .step = number, .victim = victim},
             .words = "rank " + std::to_string(victim) + " is killed " + names[i] + ' ' + name});
-        // The other ranks detect only when their limit expires that a rank never arrives, or, with
-        // --lazy, that it died before any rank was connected to it. So the limit is short.
+        // Only when their limit expires do the other ranks detect that a rank never arrives or,
+        // with --lazy, that it died before any rank was connected to it. So the limit is short.
         const bool is_unconnected = number == connecting && given.is_lazy;
         if ((number == meeting && whens[i] != killing::when::after) || is_unconnected)
           made.given.limit = given.limit_of_missing;

@@ -215,7 +215,7 @@ TEST_CASE("sessions and blocking calls take part in the same barrier") {
         } else {
           barrier_session session = must(all.ranks[rank].start_barrier(patience, kind));
           if (rank == 0)
-            serve(session, [&] { return must(session.advance()); });  // wakes by its descriptor
+            serve(session, [&] { return must(session.advance()); });  // woken by its descriptor
           require(std::move(session).run().has_value(), "the session failed");
         }
         require(come >= round * count, "a rank left the barrier before all had arrived");

@@ -264,8 +264,8 @@ TEST_CASE("a late rank detects before its limit that another rank has continued"
     };
     // Rank 1 abandons the step because of rank 2, and reports this to rank 0. If rank 1 also
     // abandons the next step, rank 0 has a report about each of the two. If another step succeeds
-    // between them, there is no report about that one, and the report about the third step replaces
-    // the one about the first.
+    // in between, there is no report about it, and the report about the third step replaces the
+    // report about the first.
     give_up();
     if (!has_report) CHECK(must(all.ranks[1].broadcast(7U, 1, patience)) == 7);
     give_up();

@@ -92,7 +92,7 @@ void end::drop(held& one) {
     one.shared.reset();
     return;
   }
-  if (was_owned) {  // its memory was destroyed with the handle
+  if (was_owned) {  // the request's memory was destroyed with the handle
     if (one.job.what == kind::read) --readers_[one.job.block];
     return;
   }

@@ -34,7 +34,7 @@ inline constexpr bool is_sanitized = false;
 /// Resources whose use must not grow with the number of connections.
 struct footprint {
   std::size_t resident = 0;   ///< bytes
-  std::size_t allocated = 0;  ///< bytes, by malloc
+  std::size_t allocated = 0;  ///< bytes allocated with malloc
   std::size_t descriptors = 0;
 
   [[nodiscard]] static footprint now() {

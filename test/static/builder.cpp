@@ -158,7 +158,7 @@ static_assert(TakesOneQueueForBoth<nothing>);
 static_assert(!TakesOneQueueForBoth<send_cq>);
 static_assert(!TakesOneQueueForBoth<receive_cq>);
 
-// The parameters of `all_given` occupy the bits 0 to 25.
+// The parameters of `all_given` occupy bits 0 to 25.
 static_assert(queue_pair_parameter_set(queue_pair_parameter::flow_label).bits == 1U << 25);
 
 }  // namespace

@@ -339,7 +339,7 @@ TEST_CASE("two ends choose among their offers unless an address was set by hand"
   const auto by_offer = verbspp::choose_addresses(local, remote);
   REQUIRE(by_offer.has_value());
   CHECK(by_offer.value().remote.address == mapped_gid);
-  remote.address.bytes[15] = 7;  // this address is not in its offer
+  remote.address.bytes[15] = 7;  // this address is not in the endpoint's offer
   const auto by_hand = verbspp::choose_addresses(local, remote);
   REQUIRE(by_hand.has_value());
   CHECK(by_hand.value().remote.address == remote.address);
