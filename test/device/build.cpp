@@ -94,7 +94,7 @@ TEST_CASE("a queue pair that is connected with defaults has the documented attri
   CHECK(must(left.query_state()) == queue_pair_state::ready_to_send);
   const ibv_qp_attr attributes = query(left.native_handle()).attributes;
   CHECK(attributes.timeout == 14);
-  // rxe interprets 7 as unlimited, so the library's default for it is 6.
+  // rxe interprets 7 as unlimited, so the library's default for rxe is 6.
   CHECK(attributes.retry_cnt == (device_name().starts_with("rxe") ? 6 : 7));
   CHECK(attributes.rnr_retry == 7);
   CHECK(attributes.min_rnr_timer == 12);

@@ -160,7 +160,7 @@ TEST_CASE("the end of the connection ends awaited calls") {
     co_return success();
   };
   std::vector<routine> asking;
-  // The last two wait for a credit.
+  // The last two calls wait for a credit.
   for (std::int32_t i = 0; i < 10; ++i) asking.push_back(ask(i));
   SECTION("the caller is destroyed") { calls.reset(); }
   SECTION("its channel is closed") { must(calls->link().close()); }

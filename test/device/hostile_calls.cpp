@@ -282,7 +282,7 @@ TEST_CASE("a service cannot write outside of memory that a call sends") {
     });
     auto done = peer.calls->call<fill>(1, lent, patience);
     serving.join();
-    // The memory may only be written, so the call does not contain it.
+    // The service may only write to the memory, so the call does not contain the memory's bytes.
     CHECK(size == call_header::size + 32 + 1);
     CHECK(all_are(std::span(memory).first(100), 1));
     CHECK(all_are(std::span(memory).subspan(200), 1));

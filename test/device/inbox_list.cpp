@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The list of a channel's inboxes, without a channel: the test plays the device.
+/// The list of a channel's inboxes, without a channel: the test plays the part of the device.
 #include "channels.hpp"
 
 #include <channel/inbox_state.hpp>

@@ -181,7 +181,7 @@ TEST_CASE_METHOD(memory_for_windows,
     const failing_operation refused(bed.context.native_handle()->ops.dealloc_mw, EIO,
                                     convention::returns_errno);
     SECTION("when it is revoked") { told = failure_of(lease.revoke(std::chrono::seconds(-1))); }
-    // Linux's software driver would wait for the window to be destroyed here.
+    // Here, Linux's software driver would wait for the destruction of the window.
     if (!device_name().starts_with("rxe")) SECTION("when it is revoked after its channel") {
         bed.owner = channel();
         told = failure_of(lease.revoke());

@@ -489,7 +489,7 @@ TEST_CASE("a lane that failed at the caller is replaced") {
   caller calls = serving.call();
   auto memory = filled<window_memory>(bed, 64, std::byte{1});
   must(calls.call<fill>(1, memory, patience));
-  // Memory without the right for windows, so the device refuses to bind one.
+  // This memory lacks the right for windows, so the device refuses to bind a window to it.
   auto plain = filled<plain_memory>(bed, 64, std::byte{1});
   const auto wrong = window_part<writable>::from_native(
       plain.native_handle(), reinterpret_cast<std::uintptr_t>(plain.data()), 64);

@@ -338,7 +338,7 @@ void check_moved_from(Outcome outcome, int line = __builtin_LINE()) {
   CHECK_THAT(e.message(), Catch::Contains("moved from"));
 }
 
-// Makes a call on a moved-from queue pair, as a program does that calls a consuming function twice.
+// Makes a call on a moved-from queue pair, like a program that calls a consuming function twice.
 template <class QueuePair, class Call>
 void check_second(QueuePair pair, Call call, int line = __builtin_LINE()) {
   const QueuePair taken = std::move(pair);

@@ -255,7 +255,7 @@ TEST_CASE("a registered buffer that cannot be registered leaves no memory behind
   for (int i = 0; i < attempts; ++i)
     CHECK(failure_of(bytes_buffer::allocate(bed.domain, size)) == error_kind::resource_exhausted);
   CHECK(fails.calls() == attempts);
-  // Other threads of the process may map memory in the meantime, but not as much.
+  // Other threads of the process may map memory in the meantime, but less than this.
   CHECK(mapped_pages() < before + attempts / 2 * size / page_size());
 }
 

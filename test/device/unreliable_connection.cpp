@@ -120,8 +120,8 @@ TEST_CASE("UC: an RDMA write of any size arrives in both directions and consumes
           {.elements = outbox.gather(0, size), .remote = must(target.remote().slice(9, size))},
           {.id = 1}));
       take_success(from.send_completion_queue(), 1);
-      // Nothing reports that the write has arrived, but this later request can only arrive after
-      // it.
+      // Nothing reports that the write has arrived, but this later request can arrive only after
+      // the write.
       must(from.post_write({.remote = target.remote(), .immediate = immediate_data(1)}, {.id = 2}));
       take_success(from.send_completion_queue(), 2);
       CHECK(take_success(to.receive_completion_queue(), 9).byte_count() == 0U);
