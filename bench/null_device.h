@@ -30,9 +30,9 @@ int device_deliver(struct ibv_qp* qp, uint32_t length);
 // EMSGSIZE if they do not fit.
 int device_deliver_bytes(struct ibv_qp* qp, const void* bytes, uint32_t length);
 
-// Copies to `into` the oldest message sent by the queue pair that has not been taken yet. Returns
-// its length, or 0 if there is none. Queue pairs that hold their receives keep the messages that
-// they send, which must have one element of at most 128 bytes; other queue pairs keep none.
+// Copies to `into` the oldest message that the queue pair has sent and that has not been taken yet.
+// Returns its length, or 0 if there is none. Queue pairs that hold their receives keep the messages
+// that they send, which must have one element of at most 128 bytes; other queue pairs keep none.
 uint32_t device_take_sent(struct ibv_qp* qp, void* into);
 
 #ifdef __cplusplus

@@ -320,7 +320,8 @@ bool loop_raw_owned(const struct raw_ends* ends, uint64_t operations) {
   return true;
 }
 
-// Posts a list of receives, each into a free place whose number is its `wr_id`.
+// Posts a list of receives, each into a free place. The `wr_id` of a receive is the number of its
+// place.
 static inline bool refill(const struct raw_ends* ends) {
   struct ibv_sge elements[batch];
   struct ibv_recv_wr requests[batch];

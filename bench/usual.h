@@ -58,8 +58,8 @@ struct c_pool {
   uint32_t* free;
 };
 
-// The receives of one queue pair. Each one receives into a place of the buffer, whose number is its
-// `wr_id`.
+// The receives of one queue pair. Each receive uses a place of the buffer, and has the number of
+// this place as its `wr_id`.
 struct c_inbox {
   struct ibv_qp* qp;
   struct ibv_cq* cq;

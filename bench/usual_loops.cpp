@@ -129,7 +129,7 @@ struct program {
 };
 
 /// Opens a caller without a service. The caller's first message asks the service to compare the
-/// methods; the answer to it is delivered in advance.
+/// methods; the answer to that message is delivered in advance.
 result<caller> open_caller(const protection_domain& domain) {
   VERBSPP_TRY(prepared, domain.build_channel()
                             .max_send_work_requests(calls_in_flight)

@@ -7,8 +7,8 @@
 
 #include <cstdint>
 
-/// The objects of the verbspp loops, and memory for the C loops. `raw_ends` refers to the
-/// libibverbs objects behind them, without those of the channels and the inbox.
+/// The objects of the verbspp loops, and memory for the C loops. `raw_ends` refers to the same
+/// libibverbs objects, except those of the channels and the inbox.
 struct wrapped_ends {
   using extended_queue_type = verbspp::extended_completion_queue<verbspp::completion_features{}>;
 

@@ -187,7 +187,7 @@ class routine {
 
   routine(routine&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
   routine& operator=(routine&&) = delete;
-  /// The result of a coroutine that has ended; empty before.
+  /// The result of the coroutine; empty until it has ended.
   [[nodiscard]] const std::optional<transport_result<void>>& ended() const {
     return handle_.promise().result;
   }
@@ -316,7 +316,7 @@ result<void> answer(const side& mine) {
   });
 }
 
-// The same round trip by coroutines, for comparison with TCP.
+// The same round trip with coroutines, for comparison with TCP.
 
 routine ask_awaited(by_inbox& own, const side& mine, nanoseconds_each& times) {
   std::array<std::byte, echo_bytes> question{};

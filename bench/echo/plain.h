@@ -46,7 +46,8 @@ struct plain_end {
 
 void plain_fill_pool(struct plain_pool* pool, struct ibv_mr* memory);
 
-// The following functions return 0, or an errno value; EIO if polling or a request has failed.
+// The following functions return 0 or an errno value, which is EIO if polling or a request has
+// failed.
 
 // Posts receives in batches until the pool has no unused place, or until less than a batch is
 // missing to reach `wanted` posted receives.

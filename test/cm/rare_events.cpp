@@ -39,7 +39,8 @@ using namespace verbspp::test;
 
 namespace {
 
-/// While an object of this class exists, each event of the given type is reported as another one.
+/// While an object of this class exists, each event of the given type is reported as one of another
+/// type.
 class changed_events {
  public:
   explicit changed_events(rdma_cm_event_type instead_of,

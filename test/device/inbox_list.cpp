@@ -132,7 +132,7 @@ TEST_CASE("receives of an earlier connection are not found after a flush") {
   all.post(*only.get(), 1);
   const std::uint64_t earlier = only->next_wr_id();
   CHECK(all.flush().size() == 1);
-  // The pool hands out the place that was given back last, so only the tag differs.
+  // The pool hands out the place that was freed last, so only the tag differs.
   all.post(*only.get(), 1);
   CHECK(static_cast<std::uint32_t>(only->next_wr_id()) == static_cast<std::uint32_t>(earlier));
   CHECK(all.list.find(earlier) == nullptr);

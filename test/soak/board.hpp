@@ -102,7 +102,8 @@ struct verdict {
   }
 };
 
-/// The memory that the two ends share. The ends are either threads, or processes that map it.
+/// The memory that the two ends share. The ends are either threads, or processes that map this
+/// memory.
 struct board : verdict {
   std::array<board_end, 2> ends{};
 };

@@ -126,7 +126,8 @@ TEST_CASE("the checksum identifies an IPv4 header") {
   memory bytes = ipv4_after(of_bytes({0x60}));
   CHECK(received(bytes).source_address() == ipv4_source);
 
-  // An IPv6 header that contains the first byte of an IPv4 header where one would begin.
+  // An IPv6 header that contains the first byte of an IPv4 header at the position where an IPv4
+  // header would begin.
   memory alike = global_route_header();
   alike[20] = std::byte{0x45};
   const auto address = received(alike).source_address();
