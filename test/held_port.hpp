@@ -12,9 +12,9 @@
 
 namespace verbspp::test {
 
-/// A TCP port on all addresses, which the kernel chooses. No other process is assigned the port
+/// A TCP port that the kernel chooses, on all addresses. No other process is assigned the port
 /// during the lifetime of this object. Connections to it are refused until one of the test's
-/// servers listens on it, which must permit address reuse.
+/// servers listens on it. That server must permit address reuse.
 class held_port {
  public:
   held_port() {

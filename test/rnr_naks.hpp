@@ -9,7 +9,7 @@
 namespace verbspp::test {
 
 /// The number of RNR NAKs that port 1 of the device has sent, plus the number that it has received;
-/// empty if the device does not count them. softverbs counts those of this process.
+/// empty if the device does not count them. softverbs counts only those of this process.
 [[nodiscard]] inline std::optional<std::uint64_t> rnr_naks(const std::string& device) {
   std::uint64_t all = 0;
   for (const char* name : {"rcvd_rnr_err", "send_rnr_err"}) {

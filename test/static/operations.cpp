@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Concepts and traits can test whether a call compiles. This must also work for a call that the
-// library would refuse with a message of its own.
+// Concepts and traits can test whether a call compiles. Such a test must also work for a call that
+// the library would refuse with a message of its own.
 
 #include <verbspp/memory/memory_region.hpp>
 #include <verbspp/qp/queue_pair.hpp>
