@@ -101,7 +101,9 @@ TEST_CASE("a verb for which there is no memory fails and leaves nothing behind")
       return done;
     };
     int count = 0;
-    for (; !attempt(count); ++count) CHECK(descriptors_open() == open_before);
+    // Other processes may have connections to this one for a moment.
+    for (; !attempt(count); ++count)
+      CHECK(eventually([&] { return descriptors_open() <= open_before; }));
     CHECK((count > 0 || !allocations::can_be_limited()));
   };
   const auto limited = [](int count, const auto& call) {
