@@ -183,6 +183,45 @@ TEST_CASE("a caller drops answers that belong to no call") {
   CHECK(peer.calls->statistics().late_answers == 2);
 }
 
+TEST_CASE(
+    "a caller drops a second answer to a call, and an answer to a call that it has not made") {
+  const testbed bed;
+  played_service peer(bed);
+  std::vector<pending_call<sum_method>> waiting;
+  std::vector<call_header> sent;
+  const auto post = [&] {
+    waiting.push_back(must(peer.calls->post_call<sum_method>({})));
+    sent.push_back(peer.end.receive_header());
+  };
+  const auto answer = [&](const call_header& call, std::int64_t sum) {
+    CHECK(peer.end.send(frame(peer.answer_to(call), bytes_in(sum))));
+  };
+  post();
+  post();
+  answer(sent[0], 10);
+  answer(sent[0], 666);
+  call_header next = sent[0];
+  next.number += 1U << 16;
+  SECTION("before the first answer is taken") {
+    answer(sent[1], 11);
+    CHECK(must(waiting[1].wait(patience)) == 11);
+    const auto first = waiting[0].poll();
+    REQUIRE(first);
+    CHECK(must(*first) == 10);
+  }
+  SECTION("for the next call of a free slot") {
+    CHECK(must(waiting[0].wait(patience)) == 10);
+    answer(next, 666);
+    answer(sent[1], 11);
+    CHECK(must(waiting[1].wait(patience)) == 11);
+  }
+  // Each call has a slot of its own.
+  for (int i = 2; i < 6; ++i) post();
+  for (std::size_t i = 6; i-- > 2;) answer(sent[i], static_cast<std::int64_t>(i));
+  for (std::size_t i = 2; i < 6; ++i)
+    CHECK(must(waiting[i].wait(patience)) == static_cast<std::int64_t>(i));
+}
+
 TEST_CASE("a caller reports an answer of the wrong size, and continues") {
   const testbed bed;
   played_service peer(bed);
