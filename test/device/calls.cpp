@@ -2,6 +2,7 @@
 // Calls: blocking calls and calls in flight, refusals, answers in any order, limits, the comparison
 // of methods, endings, and statistics.
 
+#include "../socket_pair.hpp"
 #include "calls.hpp"
 
 #include <algorithm>
@@ -371,7 +372,8 @@ TEST_CASE("received bytes keep their place, and too many kept answers delay call
 TEST_CASE("the end of the connection ends all calls") {
   const testbed bed;
   running_service serving(bed);
-  caller calls = serving.call();
+  const wait_mode mode = all_modes[GENERATE(0U, 1U, 2U)];
+  caller calls = serving.call({}, mode);
   auto waiting = must(calls.post_call<kept_method>(1));
   auto taken = serving.kept.take(1);
   SECTION("the service is closed") {
@@ -385,6 +387,15 @@ TEST_CASE("the end of the connection ends all calls") {
   SECTION("the caller closes its channel") {
     must(calls.link().close());
     CHECK(failure_of(waiting.wait(patience)) == error_kind::not_connected);
+    CHECK(failure_of(calls.call<sum_method>({}, patience)) == error_kind::not_connected);
+    must(taken[0].answer(1));
+  }
+  SECTION("the service's process ends, and the limit has passed") {
+    socket_pair socket;
+    calls.link().watch(socket[0], watch_for::hang_up);
+    socket.close(1);
+    const error ended = failure_of(waiting.wait(wait_limit(0ms)));
+    CHECK(ended == error_kind::not_connected);
     CHECK(failure_of(calls.call<sum_method>({}, patience)) == error_kind::not_connected);
     must(taken[0].answer(1));
   }
