@@ -2,8 +2,9 @@
 // Calls: blocking calls and calls in flight, refusals, answers in any order, limits, the comparison
 // of methods, endings, and statistics.
 
-#include "../socket_pair.hpp"
 #include "calls.hpp"
+
+#include "../socket_pair.hpp"
 
 #include <algorithm>
 #include <array>
@@ -390,7 +391,7 @@ TEST_CASE("the end of the connection ends all calls") {
     CHECK(failure_of(calls.call<sum_method>({}, patience)) == error_kind::not_connected);
     must(taken[0].answer(1));
   }
-  SECTION("the service's process ends, and the limit has passed") {
+  SECTION("the watched socket is closed, and the limit of the call has passed") {
     socket_pair socket;
     calls.link().watch(socket[0], watch_for::hang_up);
     socket.close(1);
@@ -608,6 +609,23 @@ TEST_CASE("calls are counted by method, at both ends") {
   CHECK(calls.durations<note_method>().quantile(0.5) > 0ns);
   CHECK(calls.durations<sum_method>().count() == 1);
   CHECK(calls.durations<kept_method>().count() == 0);
+}
+
+TEST_CASE("calls that are in flight when the caller is started again are counted afterwards") {
+  const testbed bed;
+  running_service serving(bed);
+  caller calls = serving.call();
+  auto answered = must(calls.post_call<kept_method>(1));
+  auto given_up = must(calls.post_call<kept_method>(2));
+  auto taken = serving.kept.take(2);
+  channel link = std::move(calls.link());
+  must(calls.start<sum_method, kept_method>(std::move(link), patience));
+  CHECK(calls.statistics<kept_method>().calls == 0);
+  must(taken[0].answer(3));
+  CHECK(must(answered.wait(patience)) == 3);
+  given_up.give_up();
+  CHECK(calls.statistics<kept_method>().answers == 1);
+  CHECK(calls.statistics<kept_method>().given_up == 1);
 }
 
 TEST_CASE("durations are not measured unless an option requests it") {
