@@ -583,6 +583,36 @@ TEST_CASE("a service limits the calls of a client that lend memory") {
   }
 }
 
+TEST_CASE("a service that cannot connect a lane for a while does not cost the caller other lanes") {
+  const testbed bed;
+  lending_service serving(bed);
+  caller calls = serving.call({.lanes = 3});
+  const auto memory = must(filled<window_memory>(bed, 64, std::byte{1}).share());
+  const auto post = [&] {
+    std::optional<result<pending_call<keep>>> posted;
+    const std::uint64_t refusals = calls.statistics().refusals;
+    wait_until(
+        [&] {
+          posted.emplace(calls.post_call<keep>(1, memory));
+          return posted->has_value() || posted->error() != error_kind::would_block ||
+                 calls.statistics().refusals != refusals;
+        },
+        "a lane");
+    return std::move(*posted);
+  };
+  std::vector<pending_call<keep>> handles;
+  for (int i = 0; i < 3; ++i) handles.push_back(must(post()));
+  handles[1].give_up();
+  {
+    // The first queue pair belongs to the caller, the second one to the service.
+    const failing_verb refused("ibv_create_qp", ENOMEM, convention::null, 2);
+    CHECK(failure_of(post()) == error_kind::resource_exhausted);
+    CHECK(refused.calls() == 1);
+  }
+  handles[1] = must(post());
+  CHECK(calls.statistics().lanes == 4);
+}
+
 TEST_CASE("both ends compare the memory that calls lend") {
   const testbed bed;
   lending_service serving(bed);
