@@ -431,6 +431,38 @@ TEST_CASE("awaited accesses fail when the client leaves, or the service is destr
   static_cast<void>(call.answer(1));
 }
 
+TEST_CASE("when the service is destroyed, an access that blocks a thread continues") {
+  const testbed bed;
+  awaiting_service serving(bed);
+  stalled_client stalled(bed, serving, true);
+  stalled.call();
+  received_call<keep> call = serving.take_kept();
+  const shared_memory memory = shared(bed.domain, stalled_client::size);
+  // Without threads, the service keeps the lane of this access in its list of lanes to poll.
+  serving.stop();
+  access_result unused;
+  read_into(call, memory, 0, wait_limit::forever(), unused).coroutine.destroy();
+  auto own = must(plain_memory::allocate(bed.domain, stalled_client::size));
+  auto blocking = std::async(std::launch::async, [&] {
+    for (;;) {
+      const auto read = call.read(own, 0, patience);
+      if (!read.has_error() || read.error() != error_kind::busy) return read;
+    }
+  });
+  wait_until(
+      [&] {
+        access_result busy;
+        const started reading = read_into(call, memory, 0, wait_limit::forever(), busy);
+        if (!busy.is_done) reading.coroutine.destroy();
+        return busy.is_done.load();
+      },
+      "the access that blocks");
+  serving.close();
+  stalled.continue_lane();
+  must(blocking.get());
+  CHECK(all_are(own, 3));
+}
+
 TEST_CASE("when the client leaves, a coroutine may destroy others of the client") {
   const testbed bed;
   awaiting_service serving(bed);
