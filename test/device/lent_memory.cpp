@@ -302,6 +302,32 @@ TEST_CASE("a call that ends without an answer reports that the device did not re
   CHECK(release_failures == 1);
 }
 
+TEST_CASE("a call reports that the device did not revoke the access, however the call ends") {
+  if (!device_name().starts_with("soft"))
+    SKIP("with this driver, LeakSanitizer would report memory that the test leaks on purpose");
+  const testbed bed;
+  count_release_failures();
+  lending_service serving(bed);
+  caller calls = serving.call({.copied_size = 0});
+  auto memory = must(filled<plain_memory>(bed, 256, std::byte{1}).share());
+  must(calls.call<fill>(1, memory, patience));
+  const failing_verb refused("ibv_dereg_mr", EBUSY, convention::returns_errno);
+  const auto check = [](const auto& ended) {
+    const error still_lent = failure_of(ended);
+    CHECK(still_lent == error_kind::driver);
+    CHECK_FALSE(is_refusal(still_lent));
+  };
+  using faulty = faulty_fill_of_any_size;
+  SECTION("by an answer") { check(calls.call<fill>(1, memory, patience)); }
+  SECTION("by a codec that fails") {
+    check(calls.call<faulty>({codec_fault::fails}, memory, patience));
+  }
+  SECTION("by a codec that returns too large a size") {
+    check(calls.call<faulty>({codec_fault::returns_too_large}, memory, patience));
+  }
+  CHECK(refused.calls() == 1);
+}
+
 TEST_CASE("a handle that outlives its caller reports that the device did not revoke the access") {
   if (!device_name().starts_with("soft"))
     SKIP("with this driver, LeakSanitizer would report memory that the test leaks on purpose");

@@ -89,7 +89,7 @@ class calling_lane {
   bool close() noexcept {
     at = stage::closed;
     link = channel();
-    const bool has_ended = drop_lease() || uses_copy;
+    const bool has_ended = drop_lease();
     uses_copy = false;
     copied_back = {};
     return has_ended;
