@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The calls to channels, handles of requests, inboxes, leases and asynchronous scopes that a
-/// coroutine of any type can await, and an event loop for coroutines. `<verbspp/channel.hpp>` does
-/// not define the objects that these calls return, so programs without coroutines do not need
-/// `<coroutine>`.
+/// Everything that programs with coroutines need: an event loop, and the calls that a coroutine of
+/// any type can await. Channels, handles of requests, inboxes, leases and asynchronous scopes have
+/// such calls. `<verbspp/channel.hpp>` does not define the objects that these calls return, so
+/// programs without coroutines do not need `<coroutine>`.
 #pragma once
 
 #include <verbspp/async/async_scope.hpp>

@@ -26,8 +26,8 @@ using awaited_by = std::invoke_result_t<Function&>;
 template <class Function>
 using result_of_awaited = decltype(std::declval<awaited_by<Function>&>().await_resume());
 
-// The signatures with which a sender completes, by the result of its call. A call that owns its
-// memory returns the memory with the result, even on failure.
+// The signatures with which a sender completes, depending on the type of its call's result. A call
+// that owns its memory returns the memory with the result, even on failure.
 
 template <class Value, class Error>
 using completions = execution::completion_signatures<Value, execution::set_error_t(Error),
@@ -234,8 +234,8 @@ class call_sender {
 ///    with `set_value(completed_work, memory)`, a revoked lease with `set_value(memory)`.
 ///  - `set_error(error)`: the error of the call's result. A request that owns its memory returns it
 ///    with `set_error(finished<Memory>)`, a revoked lease with `set_error(revoked<Memory>)`.
-///  - `set_stopped()`: a stop was requested by the token of the receiver's environment. If that was
-///    before `start`, the function is not called, and nothing is posted.
+///  - `set_stopped()`: a stop was requested through the token of the receiver's environment. If it
+///    was requested before `start`, the sender does not call its function, and posts nothing.
 ///
 /// A stop may be requested on any thread. It ends only the wait: the channel stays connected, a
 /// request that was posted continues, and its memory is released when the device no longer uses it

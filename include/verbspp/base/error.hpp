@@ -207,9 +207,10 @@ class error {
   /// text, store the message instead of the error.
   [[nodiscard]] std::string message() const;
 
-  /// Returns the errno as a code of `generic_category`. If there is none, returns the one that
+  /// Returns the errno as a code of `generic_category`. If there is none, returns the code that
   /// corresponds to the kind or, for a failed request, to its `work_error::error_class`. If the
-  /// call failed because an earlier failure had broken the connection, returns that of the kind.
+  /// call failed because an earlier failure had broken the connection, returns the code of the
+  /// kind.
   [[nodiscard]] std::error_code code() const noexcept;
 
   /// Throws the error as an `exception`. If the library was built without exceptions, prints the

@@ -177,9 +177,9 @@ class event_loop {
     });
   }
 
-  /// When awaited, calls `look(source)` at once, and again whenever the source may have work, until
-  /// the call returns a value. `look` returns a std::optional of a `result`, which becomes the
-  /// value of the await expression.
+  /// When awaited, calls `look(source)` immediately, and again whenever the source may have work,
+  /// until the call returns a value. `look` returns a std::optional of a `result`, which becomes
+  /// the value of the await expression.
   /// \errors those of `look`, and of `request_notification`; `timed_out`, `cancelled` when the
   /// limit is reached
   template <EventSource Source, class Look>

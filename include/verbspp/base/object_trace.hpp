@@ -17,9 +17,10 @@ using object_trace_handler = void (*)(const char* call, const void* object,
 
 /// Replaces the handler and returns the previous one. Null, which is the default, traces nothing.
 /// If the library takes an object (`from_native` with `ownership::taken`), only its destruction is
-/// traced; if it borrows one, nothing is; if the program releases one (`release`), only its
-/// creation. A destruction that fails is not traced: the call returns its error, or the handler of
-/// `set_destroy_failure_handler` receives it. This function is thread-safe.
+/// traced. If the library borrows an object, nothing is traced. If the program releases an object
+/// (`release`), only its creation is traced. A destruction that fails is not traced: the call
+/// returns its error, or the handler of `set_destroy_failure_handler` receives it. This function is
+/// thread-safe.
 object_trace_handler set_object_trace_handler(object_trace_handler handler) noexcept;
 
 namespace detail {

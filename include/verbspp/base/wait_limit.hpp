@@ -16,8 +16,8 @@ namespace verbspp {
 
 class wait_limit;
 
-/// A token that reports whether work has been asked to stop: `std::stop_token`, and the stop tokens
-/// of sender environments.
+/// A token that reports whether a stop was requested: `std::stop_token`, and the stop tokens of
+/// sender environments.
 template <class Token>
 concept StopToken = !std::same_as<Token, wait_limit> && requires(const Token& token) {
   { token.stop_requested() } -> std::convertible_to<bool>;
@@ -91,16 +91,16 @@ template <class Number, class Period>
 /// a wait only polls. The maximum time point and durations above a hundred years mean forever, so
 /// nothing overflows.
 ///
-/// A sleeping wait ends at its deadline, or at a stop request. The request wakes the thread at once
-/// if the token has callbacks: `std::stop_token`, and each type with a `callback_type<Function>`,
-/// which the tokens of sender environments have. The callback is registered only while the thread
-/// sleeps, while a coroutine or continuation waits, or as long as a session exists whose descriptor
-/// an event loop uses. If the thread sleeps on file descriptors, the callback writes to an eventfd.
-/// The thread opens it at its first such sleep, and closes it when it exits; an `event_loop` and a
-/// session have an eventfd of their own. A token that has only `stop_requested()` is polled, and
-/// the wait ends within 20 ms of the request. A token is also polled, for example, if constructing
-/// its callback may throw an exception, if the callback is larger than eight pointers, or if the
-/// process has no file descriptor left for the eventfd.
+/// A sleeping wait ends at its deadline, or at a stop request. The request wakes the thread
+/// immediately if the token has callbacks: `std::stop_token`, and each type with a
+/// `callback_type<Function>`, which the tokens of sender environments have. The callback is
+/// registered only while the thread sleeps, while a coroutine or continuation waits, or as long as
+/// a session exists whose descriptor an event loop uses. If the thread sleeps on file descriptors,
+/// the callback writes to an eventfd. The thread opens it at its first such sleep, and closes it
+/// when it exits; an `event_loop` and a session have an eventfd of their own. A token that has only
+/// `stop_requested()` is polled, and the wait ends within 20 ms of the request. A token is also
+/// polled, for example, if constructing its callback may throw an exception, if the callback is
+/// larger than eight pointers, or if the process has no file descriptor left for the eventfd.
 ///
 /// A duration begins when the limit is constructed from it. The limit stores the token by value.
 /// The token's type must have a `stop_requested()`, a size of at most two pointers, and the

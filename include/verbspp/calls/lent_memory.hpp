@@ -94,12 +94,12 @@ template <access_flags Rights, SharedMemory Memory>
 /// lane:
 ///
 /// A buffer or a part of one that has `access::window_bind`, and a `window_part` of a region, are
-/// lent by a memory window, which a work request binds and another one revokes, usually without a
-/// system call; on a device without memory windows, such a buffer is registered instead. Other
-/// buffers, and ranges of the program's own memory, such as a `std::vector` or a `std::span`, are
-/// copied if they are small (`caller_options::copied_size`) and lent by `call`; otherwise, they are
-/// registered for the time of the call. Registering and deregistering are system calls, which take
-/// longer for more memory.
+/// lent through a memory window, which one work request binds and another one revokes, usually
+/// without a system call; on a device without memory windows, such a buffer is registered instead.
+/// Other buffers, and ranges of the program's own memory, such as a `std::vector` or a `std::span`,
+/// are copied if they are small (`caller_options::copied_size`) and the program lends them with
+/// `call`; otherwise, they are registered for the time of the call. Registering and deregistering
+/// are system calls, which take longer for more memory.
 template <class Memory, access_flags Rights>
 concept Lendable = detail::because(
     detail::may_lend<Memory, Rights>(),

@@ -143,11 +143,11 @@ class [[nodiscard]] received_call {
   /// awaited and by blocking accesses at the same time (`busy`).
   ///
   /// Threads that call `service::serve` or `service::poll` resume the coroutine, so an access does
-  /// not end, not even at its limit, while no thread does. If the client leaves, or the service is
-  /// destroyed, its open accesses fail. The coroutine may be destroyed at any time, but not while
-  /// another thread may resume it. This ends the wait, and the memory is released when the device
-  /// no longer uses it. The call may be answered only when its accesses have ended: an access that
-  /// is still open fails, or reads bytes that the client has changed.
+  /// not end, not even at its limit, while no thread calls them. If the client leaves, or the
+  /// service is destroyed, open accesses fail. The coroutine may be destroyed at any time, but not
+  /// while another thread may resume it. This ends the wait, and the memory is released when the
+  /// device no longer uses it. The call may be answered only when its accesses have ended: an
+  /// access that is still open fails, or reads bytes that the client has changed.
   ///
   /// Without a limit, the default limit of the client's channel applies, and may be exceeded by a
   /// quarter.
@@ -213,8 +213,8 @@ namespace detail {
 template <Method Called>
 using received_value = typename received_call<Called>::request_type;
 
-/// A function that answers at once: it takes the request and returns the answer, or a result with
-/// the answer.
+/// A function that answers immediately: it takes the request and returns the answer, or a result
+/// with the answer.
 template <class Function, class Called>
 concept AnswersAtOnce = std::is_invocable_v<const Function&, const received_value<Called>&> &&
                         !std::is_invocable_v<const Function&, received_call<Called>>;
@@ -275,8 +275,8 @@ struct handling {
 ///     handles<lookup>([](const key& wanted) -> result<account> { ... })   // or -> account
 ///     handles<lookup>([](received_call<lookup> call) { ... call.answer(account) ... })
 ///
-/// The first answers at once; an error that it returns refuses the call. The second may store the
-/// call, and answer it later. Several threads may call a handler at the same time if several
+/// The first answers immediately; an error that it returns refuses the call. The second may store
+/// the call, and answer it later. Several threads may call a handler at the same time if several
 /// threads serve. Calls of one client are passed to handlers one after the other, in order. If a
 /// handler throws an exception, the call is refused, unless the handler has stored or answered it,
 /// and `service::serve` or `service::poll` throws the exception to its caller.

@@ -19,7 +19,7 @@ namespace verbspp {
 /// only channels have.
 ///
 /// `domain.build_channel()` returns a new builder. Every parameter has a default, so `build` can be
-/// called at once. Unless `access` specifies otherwise, the peer may write memory that is
+/// called immediately. Unless `access` specifies otherwise, the peer may write memory that is
 /// registered for remote access and, on RC, read it. To permit atomics, set `access`.
 template <transport Transport, queue_pair_parameter_set Given = queue_pair_parameter_set{}>
 class channel_builder : public queue_pair_parameters<channel_builder, Transport, Given> {

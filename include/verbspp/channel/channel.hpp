@@ -49,11 +49,11 @@ class core_owner {
   /// channel was closed or broke.
   [[nodiscard]] ibv_qp* native_handle() const noexcept;
 
-  /// Moves the queue pair to ERR, and returns at once. The outstanding requests will be flushed, as
-  /// will those that are posted later, and a flushed request breaks the channel. A program that
-  /// destroys many channels of a hub with a pool should stop all of them first: the destruction of
-  /// such a channel waits until a millisecond after the stop, because the device may return shared
-  /// receives until then. Groups and `hub_clients` do this.
+  /// Moves the queue pair to ERR, and returns immediately. The outstanding requests will be
+  /// flushed, as will those that are posted later, and a flushed request breaks the channel. A
+  /// program that destroys many channels of a hub with a pool should stop all of them first: the
+  /// destruction of such a channel waits until a millisecond after the stop, because the device may
+  /// return shared receives until then. Groups and `hub_clients` do this.
   void stop() const noexcept;
   /// Used by the library only: watches the socket over which the endpoints were exchanged, and
   /// notifies the peer over it when the channel ends.

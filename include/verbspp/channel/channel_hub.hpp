@@ -59,11 +59,11 @@ struct arrival {
 ///     VERBSPP_TRY(arrived, hub.wait(slots, 100ms));
 ///     for (arrival& each : arrived) ...
 ///
-/// Several threads may wait for the hub at once; each message is returned to one of them. A channel
-/// may still be used by only one thread at a time: threads that share a channel need a lock for it,
-/// such as a mutex stored with it. Channels of one hub can be used by different threads, which wait
-/// for their own requests as usual. A thread that polls passes each completion to the channel that
-/// it belongs to.
+/// Several threads may wait for the hub at the same time; each message is returned to one of them.
+/// A channel may still be used by only one thread at a time: threads that share a channel need a
+/// lock for it, such as a mutex stored with it. Channels of one hub can be used by different
+/// threads, which wait for their own requests as usual. A thread that polls passes each completion
+/// to the channel that it belongs to.
 ///
 /// The messages of one channel are returned in order. If several threads take them, it is up to
 /// those threads in which order they process the messages. When a channel is closed, renewed or

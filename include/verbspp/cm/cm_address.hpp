@@ -25,7 +25,7 @@ class cm_address {
   /// \errors `invalid_input` if the text is not such an address
   [[nodiscard]] static result<cm_address> from(std::string_view address,
                                                std::uint16_t port) noexcept;
-  /// Returns the wildcard address, at which a listener accepts requests to all IPv6 and IPv4
+  /// Returns the wildcard address, on which a listener accepts requests to all IPv6 and IPv4
   /// addresses of this host, unless it is limited to IPv6 (see `cm_listener_options::only_ipv6`).
   /// Port 0 selects a free port.
   [[nodiscard]] static cm_address any(std::uint16_t port) noexcept;

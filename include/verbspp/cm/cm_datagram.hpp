@@ -116,7 +116,7 @@ class cm_datagram_request {
 /// A move-only owner. Thread rule: as for a standard container.
 class cm_datagram_listener {
  public:
-  /// Listens at one address of this host, or at all of them (`cm_address::any`).
+  /// Listens on one address of this host, or on all of them (`cm_address::any`).
   /// \errors as `cm_listener::open`
   [[nodiscard]] static result<cm_datagram_listener> open(
       const cm_address& address, const cm_listener_options& options = {}) noexcept;
@@ -127,7 +127,7 @@ class cm_datagram_listener {
   /// \errors as `accept`
   [[nodiscard]] result<std::optional<cm_datagram_request>> try_accept() noexcept;
 
-  /// The address at which this listener listens. If port 0 was requested, this contains the port
+  /// The address on which this listener listens. If port 0 was requested, this contains the port
   /// that was assigned.
   [[nodiscard]] cm_address address() const noexcept { return id_.local_address(); }
   /// The descriptor for epoll and poll, which is readable while a lookup is pending; -1 if this

@@ -26,9 +26,9 @@ namespace verbspp {
 /// already returned stay valid. Thread rule: as for a standard container.
 class cm_listener {
  public:
-  /// Listens at one address of this host, or at all of them (`cm_address::any`).
+  /// Listens on one address of this host, or on all of them (`cm_address::any`).
   /// \errors `not_supported` if the kernel has no connection manager; `not_found` if no RDMA device
-  /// has the address, or if it is a single address, and another listener uses the port at all
+  /// has the address, or if it is a single address, and another listener uses the port on all
   /// addresses; otherwise `busy` if the port is in use, or none is free; `invalid_input` if the
   /// address is empty, or the backlog is out of range; `permission`; `resource_exhausted`; other
   /// errors of the kernel
@@ -45,7 +45,7 @@ class cm_listener {
   /// \errors as `accept`
   [[nodiscard]] result<std::optional<cm_request>> try_accept() noexcept;
 
-  /// The address at which this listener listens. If port 0 was requested, this contains the port
+  /// The address on which this listener listens. If port 0 was requested, this contains the port
   /// that was assigned.
   [[nodiscard]] cm_address address() const noexcept { return id_.local_address(); }
   /// The descriptor for epoll and poll, which is readable while a request is pending; -1 if this

@@ -48,8 +48,8 @@ struct cm_listener_options {
   /// identifier is bound to the address, and no other identifier can bind the address while it
   /// listens.
   bool reuse_address = false;
-  /// If the listener is opened at the IPv6 wildcard address, it listens only at the IPv6 addresses
-  /// of this host, and not at the IPv4 addresses. Without this option, the kernel's setting
+  /// If the listener is opened on the IPv6 wildcard address, it listens only on the IPv6 addresses
+  /// of this host, and not on the IPv4 addresses. Without this option, the kernel's setting
   /// net.ipv6.bindv6only decides; by default, it admits both.
   bool only_ipv6 = false;
 };

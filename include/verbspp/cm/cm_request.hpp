@@ -39,8 +39,8 @@ class cm_request {
   /// The maximum number of reads and atomics of this end's memory that the peer wants to have in
   /// flight. The handshake uses the smaller of this number and this end's own limit.
   [[nodiscard]] std::uint8_t reads_as_initiator() const noexcept { return responder_resources_; }
-  /// The maximum number of reads and atomics of the peer's memory that the peer can answer at once.
-  /// As above, the handshake uses the smaller limit.
+  /// The maximum number of reads and atomics of the peer's memory that the peer can answer at the
+  /// same time. As above, the handshake uses the smaller limit.
   [[nodiscard]] std::uint8_t reads_as_target() const noexcept { return initiator_depth_; }
 
   /// Connects a prepared RC channel or queue pair of this device, and waits until the peer is

@@ -60,8 +60,8 @@ class cm_session {
   /// `timed_out` if the peer does not answer, or the limit is reached; `cancelled` if a stop was
   /// requested; `not_found` if the device was removed, or the peer is unreachable; as
   /// `queue_pair::handshake`; other errors of the kernel. On failure, the peer is notified, and
-  /// later calls return the same error. The local object is destroyed at once or with the session,
-  /// unless it is a channel that is connected in place (see `cm_route::connect`).
+  /// later calls return the same error. The local object is destroyed immediately or with the
+  /// session, unless it is a channel that is connected in place (see `cm_route::connect`).
   [[nodiscard]] result<bool> advance() noexcept {
     for (;;) {
       result<detail::cm_step> step = handshake_.advance();

@@ -8,7 +8,7 @@
 /// pages at fork, so programs need not do anything. On older kernels, `initialize_fork` withholds
 /// registered pages from the child, which then must not access any data on them. This affects whole
 /// pages: memory from malloc shares its pages with other data, but the memory of a
-/// `registered_buffer` does not. A child that calls exec at once does not need those pages.
+/// `registered_buffer` does not. A child that calls exec immediately does not need those pages.
 /// Creating threads is not affected.
 ///
 /// *Objects.* The child inherits the program's objects, but the objects of the device belong to the

@@ -47,8 +47,8 @@ struct source_path_bits_traits {
 /// The class of service. InfiniBand switches map it to a virtual lane; on Ethernet, it selects the
 /// PFC priority.
 using service_level = bounded<detail::service_level_traits>;
-/// The hop limit of the GRH, which each router on the way decrements. Packets with 0 or 1 stay in
-/// the subnet.
+/// The hop limit of the GRH, which each router on the way decrements. Packets whose hop limit is 0
+/// or 1 stay in the subnet.
 using hop_limit = bounded<detail::hop_limit_traits>;
 /// The traffic class of the GRH; with RoCE v2, it holds the DSCP and ECN bits.
 using traffic_class = bounded<detail::traffic_class_traits>;

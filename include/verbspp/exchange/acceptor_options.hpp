@@ -32,7 +32,7 @@ struct acceptor_options {
   /// free.
   std::chrono::nanoseconds time_to_greet = std::chrono::milliseconds(500);
   /// The maximum number of clients that are accepted per second, on average; 0 means no limit.
-  /// After a pause, up to a tenth of this number, plus one, may be accepted at once.
+  /// After a pause, up to a tenth of this number, plus one, may be accepted in one burst.
   std::uint32_t accepts_per_second = 0;
 };
 

@@ -82,8 +82,8 @@ class tcp_socket {
 class tcp_listener {
  public:
   tcp_listener() noexcept = default;
-  /// Listens at a port, or at any free port if `port` is "0". `address` is one address of this host
-  /// (IPv4 or IPv6, but not a name). If it is empty, the listener listens at all addresses, both
+  /// Listens on a port, or on any free port if `port` is "0". `address` is one address of this host
+  /// (IPv4 or IPv6, but not a name). If it is empty, the listener listens on all addresses, both
   /// IPv6 and IPv4.
   /// \errors `invalid_input` if `port` or `address` is not valid; `busy` if another socket has the
   /// port, or no port is free; otherwise the errno of the failed system call

@@ -232,8 +232,8 @@ class group : public group_operations<group> {
   [[nodiscard]] detail::owned<bool[]> due_places(const peer_list& peers) const noexcept;
   /// Used by the library only: given the results of `connect`, returns the reason why the request
   /// must not be posted to the peer at `place` in the list; empty if it may be posted. A limit that
-  /// has been reached is such a reason: the request would be aborted at once, which would break the
-  /// channel.
+  /// has been reached is such a reason: the request would be aborted immediately, which would break
+  /// the channel.
   [[nodiscard]] static std::optional<transport_error> why_not_reached(
       const group_results& reached, std::uint32_t place, const wait_limit* limit) noexcept;
   /// Used by the library only: returns the result that `connect` reports for a peer that it does

@@ -21,8 +21,8 @@ namespace verbspp {
 ///
 /// If a request could not be posted, the error is that peer's result, and the other requests are
 /// not affected. The results can be retrieved only once, with `poll` or `wait`. Destroying the
-/// handle destroys a `pending` for each request, and waits as that does. The handle may outlive its
-/// group. A move-only owner. Thread rule: as for the group.
+/// handle destroys a `pending` for each request, and waits as the destructor of a `pending` does.
+/// The handle may outlive its group. A move-only owner. Thread rule: as for the group.
 class [[nodiscard]] group_pending {
  public:
   group_pending(const group_pending&) = delete;

@@ -19,8 +19,7 @@ namespace verbspp {
 ///
 /// The key is a plain value in host byte order, like `ibv_mr::rkey` and `ibv_mw::rkey`. It becomes
 /// invalid when its region is destroyed, and usually when the region is changed, or when its window
-/// is destroyed, invalidated or bound again. On RC, a peer that uses an invalid key gets
-/// an error.
+/// is destroyed, invalidated or bound again. On RC, a peer that uses an invalid key gets an error.
 class remote_key {
  public:
   VERBSPP_DETAIL_NO_DEFAULT(remote_key,

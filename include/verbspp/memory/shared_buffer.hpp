@@ -63,8 +63,8 @@ class shared_part;
 /// the last to release the buffer deregisters and frees the memory. So once a handle, or a part of
 /// it, was passed to a request, the handle may be destroyed or moved. But a request that gets
 /// elements from `gather()` or `scatter()` only *borrows* the memory: some handle must outlive this
-/// request. If deregistering fails, the failure is reported
-/// (`set_destroy_failure_handler`), and the memory is never freed.
+/// request. If deregistering fails, the failure is reported (`set_destroy_failure_handler`), and
+/// the memory is never freed.
 ///
 /// The buffer keeps its protection domain alive. A handle that was moved from has no elements, and
 /// making scatter-gather elements, parts or handles for peers from it returns an error.

@@ -32,10 +32,10 @@ struct thread_domain_state : counted {
 ///
 /// Pass a thread domain to `protection_domain::create_parent`. Queue pairs and shared receive
 /// queues that are created in the parent domain then belong to the thread domain, and may work
-/// without locks. Thread rule: no two threads may post to these queues at the same time, not
-/// even to different ones. Violations are not reported, and may corrupt the queues. This is a
-/// shared handle, which is cheap to copy. The thread domain is freed when the last copy and the
-/// last protection domain that uses it have been destroyed.
+/// without locks. Thread rule: no two threads may post to these queues at the same time, not even
+/// to different ones. Violations are not reported, and may corrupt the queues. This is a shared
+/// handle, which is cheap to copy. The thread domain is freed when the last copy and the last
+/// protection domain that uses it have been destroyed.
 class thread_domain {
  public:
   /// Allocates a thread domain (`ibv_alloc_td`).

@@ -330,7 +330,8 @@ class queue_pair_attributes {
     return with<queue_pair_attribute::min_rnr_timer>(
         timer, [](auto& v, const auto& value) { v.native.min_rnr_timer = value.code(); });
   }
-  /// The maximum number of RDMA reads and atomics that this side may have outstanding at once.
+  /// The maximum number of RDMA reads and atomics that this side may have outstanding at the same
+  /// time.
   [[nodiscard]] auto max_reads_as_initiator(
       setting<queue_pair_attribute::max_reads_as_initiator, read_depth> depth) const noexcept
     requires TakesAttribute<Transport, From, To, queue_pair_attribute::max_reads_as_initiator> &&
@@ -339,7 +340,8 @@ class queue_pair_attributes {
     return with<queue_pair_attribute::max_reads_as_initiator>(
         depth, [](auto& v, const auto& value) { v.native.max_rd_atomic = value.value(); });
   }
-  /// The maximum number of RDMA reads and atomics that the peer may have outstanding at once.
+  /// The maximum number of RDMA reads and atomics that the peer may have outstanding at the same
+  /// time.
   [[nodiscard]] auto max_reads_as_target(
       setting<queue_pair_attribute::max_reads_as_target, read_depth> depth) const noexcept
     requires TakesAttribute<Transport, From, To, queue_pair_attribute::max_reads_as_target> &&

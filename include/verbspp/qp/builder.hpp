@@ -351,9 +351,9 @@ class queue_pair_parameters {
     return with<queue_pair_parameter::receive_psn>(
         [&](auto& s) { psn.replace(s.connection.receive_psn); });
   }
-  /// The maximum number of RDMA reads and atomics that this side may have outstanding at once; by
-  /// default, the smaller of 16 and the device's limit. The handshake lowers it if the peer accepts
-  /// fewer.
+  /// The maximum number of RDMA reads and atomics that this side may have outstanding at the same
+  /// time; by default, the smaller of 16 and the device's limit. The handshake lowers it if the
+  /// peer accepts fewer.
   [[nodiscard]] auto max_reads_as_initiator(setting<read_depth> depth) const noexcept
     requires Acknowledges<Transport> &&
              NotGivenYet<Given, queue_pair_parameter::max_reads_as_initiator>
@@ -361,9 +361,9 @@ class queue_pair_parameters {
     return with<queue_pair_parameter::max_reads_as_initiator>(
         [&](auto& s) { depth.replace(s.max_reads_as_initiator); });
   }
-  /// The maximum number of RDMA reads and atomics that the peer may have outstanding at once; by
-  /// default, the smaller of 16 and the device's limit. The handshake lowers it if the peer
-  /// requests fewer.
+  /// The maximum number of RDMA reads and atomics that the peer may have outstanding at the same
+  /// time; by default, the smaller of 16 and the device's limit. The handshake lowers it if the
+  /// peer requests fewer.
   [[nodiscard]] auto max_reads_as_target(setting<read_depth> depth) const noexcept
     requires Acknowledges<Transport> &&
              NotGivenYet<Given, queue_pair_parameter::max_reads_as_target>

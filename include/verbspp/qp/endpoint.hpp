@@ -55,7 +55,7 @@ struct endpoint {
   packet_sequence_number send_psn{};
   /// The maximum number of reads and atomics that this end wants to have outstanding at the peer.
   read_depth reads_as_initiator{};
-  /// The maximum number of reads and atomics that this end can process at once.
+  /// The maximum number of reads and atomics that this end can process at the same time.
   read_depth reads_as_target{};
   queue_key qkey{};  ///< on UD, the key that datagrams must carry; otherwise 0
   /// A random number that identifies the channel at this end. It stays the same when the channel is

@@ -67,7 +67,7 @@ template <std::integral Rep, class Period>
 using packet_sequence_number = bounded<detail::packet_sequence_number_traits>;
 /// The number of times a request is retransmitted after an ACK timeout.
 using retry_count = bounded<detail::retry_count_traits>;
-/// The number of RDMA reads and atomics that may be outstanding at once.
+/// The number of RDMA reads and atomics that may be outstanding at the same time.
 using read_depth = bounded<detail::read_depth_traits>;
 /// The number of times a request is retransmitted if the receiver is not ready: 0 to 6, or
 /// unlimited.

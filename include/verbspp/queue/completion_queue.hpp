@@ -183,8 +183,8 @@ class completion_queue {
  public:
   /// Creates a queue for at least `capacity` completions (`ibv_create_cq`).
   ///
-  /// The queue must have room for all work that can be outstanding at once on the queue pairs that
-  /// use it. If the queue overruns, it becomes unusable, and so do its queue pairs.
+  /// The queue must have room for all work that can be outstanding at the same time on the queue
+  /// pairs that use it. If the queue overruns, it becomes unusable, and so do its queue pairs.
   /// \errors `invalid_input` if the capacity is 0, above the device's limit or above INT_MAX;
   /// `resource_exhausted`, `driver`
   [[nodiscard]] static result<completion_queue> create(const context& parent,

@@ -30,12 +30,13 @@ class world;
 /// a world that was joined lazily, `advance` answers other ranks, as `world::serve` does.
 ///
 /// Destroying a session that is not done, or its world, aborts the barrier. The connected ranks are
-/// notified: on a rank that still waits, the barrier fails with `cancelled` for this rank. The
-/// destructor waits until the devices of the other ranks have acknowledged the notification, which
-/// takes microseconds, and 0.2 s at most. Then it closes each connection on which a signal of the
-/// barrier has not been acknowledged, as when a limit is reached, which takes up to 50 ms for each.
-/// The next step works, unless a connection was closed or is broken (see `world::mend`). In a world
-/// that was joined lazily, the destructor also answers other ranks (see `world::serve`).
+/// notified: on a rank that still waits, the barrier fails, and the result for this rank is
+/// `cancelled`. The destructor waits until the devices of the other ranks have acknowledged the
+/// notification, which takes microseconds, and 0.2 s at most. Then it closes each connection on
+/// which a signal of the barrier has not been acknowledged, as when a limit is reached, which takes
+/// up to 50 ms for each. The next step works, unless a connection was closed or is broken (see
+/// `world::mend`). In a world that was joined lazily, the destructor also answers other ranks (see
+/// `world::serve`).
 ///
 /// A move-only owner. A session that was moved from, or whose result was taken, is empty, and its
 /// calls that return a result fail (`invalid_input`). Thread rule: as for the world.
@@ -48,8 +49,8 @@ class barrier_session {
   ~barrier_session();
 
   /// Proceeds as far as possible without waiting for other ranks. In a world that was joined
-  /// lazily, this may get the data of ranks from the bootstrap. That takes up to 200 ms for all
-  /// ranks to which this rank connects together, and up to 200 ms for each rank that asks to be
+  /// lazily, this may get the data of ranks from the bootstrap. That takes up to 200 ms in total
+  /// for the ranks to which this rank connects, and up to 200 ms for each rank that asks to be
   /// connected. When the limit is reached, this may close connections, which takes up to 50 ms for
   /// each.
   /// \returns true when the barrier is over: all ranks have arrived, or it has failed

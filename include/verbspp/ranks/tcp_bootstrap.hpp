@@ -70,9 +70,9 @@ class tcp_bootstrap {
   [[nodiscard]] result<void> put(std::string_view key, std::span<const std::byte> value) noexcept;
   /// Waits for all ranks (see `Bootstrap`).
   /// \errors `timed_out` and `cancelled`, usually with the first missing rank and the number of
-  /// missing ranks, for which this waits up to a second longer; `not_connected` with a rank that
-  /// has left, or without a rank if the connection to the meeting point is broken;
-  /// `resource_exhausted`
+  /// missing ranks (to learn these from the meeting point, the call may exceed its limit by up to a
+  /// second); `not_connected` with a rank that has left, or without a rank if the connection to the
+  /// meeting point is broken; `resource_exhausted`
   [[nodiscard]] group_result<void> fence(const wait_limit& limit) noexcept;
   /// Reads a value that a rank has published (see `Bootstrap`).
   /// \errors `not_found`; `invalid_input` for a key of more than 64 bytes, or if the value is

@@ -35,7 +35,7 @@ namespace detail {
     const queue_pair_capacities& granted) noexcept;
 [[nodiscard]] error batch_too_long(const char* what, std::size_t limit) noexcept;
 
-/// A batch that is being posted by the extended interface.
+/// A batch that is being posted through the extended interface.
 template <transport Transport, class Native>
 class extended_posting {
  public:

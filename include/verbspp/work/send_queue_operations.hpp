@@ -32,10 +32,10 @@ using sent_by = std::conditional_t<Transport == transport::ud, datagram_operatio
 /// a stream posts it and returns a `result<void>`; a channel or a scope posts it and returns a
 /// handle in a `result`; a batch adds it to the requests that will be posted together, and returns
 /// nothing. `Poster` has `take(operation, tag)`. A queue pair and its batches also have
-/// `take_bind(window, part, options, tag)`, which returns the handle for peers (a queue pair: in a
-/// `result`). A call does not compile if the transport, the state or the posting interface does not
-/// allow the operation. `Tag` is the type of the argument with which a caller tracks its request;
-/// it is an empty class if `Poster` tracks the requests.
+/// `take_bind(window, part, options, tag)`, which returns the handle for peers; a queue pair
+/// returns it in a `result`. A call does not compile if the transport, the state or the posting
+/// interface does not allow the operation. `Tag` is the type of the argument with which a caller
+/// tracks its request; it is an empty class if `Poster` tracks the requests.
 ///
 /// The program must not change the memory of a request, except inline bytes, until the request has
 /// completed. The errors depend on `Poster`. For a queue pair, they are:

@@ -33,7 +33,7 @@ class [[nodiscard]] awaited_revocation : awaited {
   /// \returns true if no request is needed, because the lease is revoked without one, or is already
   /// over
   [[nodiscard]] bool await_ready() const noexcept { return subject() == nullptr; }
-  /// \returns false if there is nothing to wait for, so the coroutine continues at once
+  /// \returns false if there is nothing to wait for, so the coroutine continues immediately
   [[nodiscard]] bool await_suspend(std::coroutine_handle<> waiting) noexcept;
   [[nodiscard]] result<void> await_resume() noexcept;
 

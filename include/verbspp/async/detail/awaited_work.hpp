@@ -92,7 +92,7 @@ class [[nodiscard]] awaited_work<Operation, void> : awaited {
 
   [[nodiscard]] static constexpr bool await_ready() noexcept { return false; }
   /// \returns false if posting has failed, or a poll has seen that the request has finished, so the
-  /// coroutine continues at once
+  /// coroutine continues immediately
   [[nodiscard]] VERBSPP_DATA_PATH bool await_suspend(std::coroutine_handle<> waiting) noexcept {
     waiting_ = waiting;
     return is_waiting();
@@ -183,8 +183,9 @@ class [[nodiscard]] awaited_work<Operation, void> : awaited {
         core.protect(made.number, operation_traits<Operation>::elements(operation));
     return posted;
   }
-  /// Returns what the result of the request depends on, with the operation as a constant, so that
-  /// the compiler omits the code for other operations. \pre it has no scope
+  /// Returns only those members of the request on which its result depends. The operation is a
+  /// constant here, so the compiler omits the code for other operations. \pre the request has no
+  /// scope
   [[nodiscard]] VERBSPP_DATA_PATH static request known(const request& posted) noexcept {
     request one;
     if constexpr (is_receive) {

@@ -49,8 +49,8 @@ class [[nodiscard]] awaited_access : serving_lane::waiting_access, resumable {
   }
   awaited_access(const awaited_access&) = delete;
   awaited_access& operator=(const awaited_access&) = delete;
-  /// A request in flight continues, and keeps its memory alive. This waits for it only if memory is
-  /// exhausted.
+  /// A request in flight continues, and keeps its memory alive. The destructor waits for the
+  /// request only if memory is exhausted.
   ~awaited_access() {
     if (!lane_) return;
     {

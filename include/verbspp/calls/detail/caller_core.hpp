@@ -124,7 +124,7 @@ class caller_core : public counted {
   /// free when it arrives.
   /// \returns false if the service may still access memory that the call has lent
   bool give_up(slot_index slot) noexcept;
-  /// The error for such a call.
+  /// The error for a call whose lent memory the service may still access.
   [[nodiscard]] static error still_accessible(const char* method) noexcept;
 
   // The queue of awaited calls that wait for a credit. While the queue is not empty, calls by
@@ -207,7 +207,7 @@ class caller_core : public counted {
   void take_begun_loan() noexcept;
   [[nodiscard]] result<std::span<std::byte>> begin_sending(const method_description& of,
                                                            const loan& lent) noexcept;
-  /// Takes the bytes that the service has written from the answer, and writes them to the memory.
+  /// Takes from the answer the bytes that the service has written, and copies them to the memory.
   [[nodiscard]] result<void> take_sent(slot_index slot, message& answer,
                                        caller_statistics& counters) noexcept;
   /// Ends the service's access to the memory of a call whose answer will not be taken.

@@ -4,8 +4,8 @@
 ///
 /// A lane belongs to one call at a time. If that call ends before its answer arrives, the caller
 /// revokes the lease, and uses the lane for no other call, because a late access of the service
-/// breaks it. The connection of the messages and calls on other lanes are not affected. A later
-/// call that lends memory connects another lane, if none is idle.
+/// breaks the lane. Calls on other lanes, and the connection that carries the messages, are not
+/// affected. A later call that lends memory connects another lane, if none is idle.
 ///
 /// Small memory usually needs no lane: its bytes are part of the messages of the call.
 #pragma once
@@ -46,7 +46,7 @@ inline constexpr std::uint16_t no_lane = UINT16_MAX;
 /// messages of the call.
 inline constexpr std::uint16_t sent_lane = no_lane - 1;
 
-/// The size of the bits that record which of these bytes a service has written, in bytes.
+/// The size, in bytes, of the bits that record which bytes of lent memory a service has written.
 [[nodiscard]] constexpr std::uint64_t size_of_bits(std::uint64_t length) noexcept {
   return length / 8 + (length % 8 != 0 ? 1 : 0);
 }
@@ -78,8 +78,8 @@ class calling_lane {
   bool is_accessible = false;  ///< the access could not be revoked when the caller was closed
   std::span<std::byte> copied_back{};  ///< the program's memory if the copy has to be copied back
   std::optional<shared_buffer<access::local_write | access::window_bind>> copy{};
-  /// The connection of the last call that ended early. It remains so that its device refuses late
-  /// accesses; without it, the service would repeat them until its retries are exhausted.
+  /// The connection of the last call that ended early. It is kept, so that the device refuses late
+  /// accesses. Otherwise, the service would repeat these accesses until its retries are exhausted.
   channel former{};
   channel link{};
   lease_owner lease{};  ///< declared last, so it ends before the connection
@@ -118,9 +118,9 @@ class calling_lane {
   }
 };
 
-/// Copies the bytes that a service has written from the beginning of an answer or refusal into the
-/// memory that the call has lent, and moves the rest of the body to its beginning. Writes nothing
-/// if the body is malformed. \returns the size of the rest
+/// An answer or refusal may begin with bytes that a service has written. Copies these bytes into
+/// the memory that the call has lent, and moves the rest of the body to its beginning. Writes
+/// nothing if the body is malformed. \returns the size of the rest
 [[nodiscard]] result<std::size_t> take_written(std::span<std::byte> body,
                                                std::span<std::byte> into) noexcept;
 
@@ -149,8 +149,8 @@ struct loan {
 /// `calling_client`. It resumes coroutines without holding the lock.
 class serving_lane : public counted {
  public:
-  /// An awaited access. It is in the list of the lane while it has finished, and its coroutine was
-  /// not resumed.
+  /// An awaited access. When it has finished, it is in the lane's list until its coroutine is
+  /// resumed.
   struct waiting_access : list_links {
     void* waiting = nullptr;  ///< the address of the coroutine
   };
@@ -192,7 +192,7 @@ class serving_lane : public counted {
   /// Ends all awaited accesses with an error. `resume_next` then resumes their coroutines.
   void end(const error& why) noexcept;
   /// Makes the lane's descriptor readable at the next event that requires `poll`.
-  /// \returns false if the lane has to be polled at once
+  /// \returns false if the lane has to be polled immediately
   [[nodiscard]] bool ask_to_be_woken() noexcept;
   /// The descriptor for `ask_to_be_woken`; -1 if there is none, or an access blocks a thread.
   [[nodiscard]] int descriptor() noexcept;
@@ -272,7 +272,7 @@ class lent_memory : public counted {
   reference<serving_lane> lane_{};  ///< empty if the call lends 0 bytes, or its bytes are sent
   remote_memory_description what_;
   std::span<std::byte> body_{};  ///< empty unless the bytes are sent
-  std::size_t written_ = 0;      ///< no byte from this one on was written
+  std::size_t written_ = 0;      ///< no byte from this offset on was written
   bool has_gaps_ = false;        ///< a write has left a gap before its first byte
 };
 

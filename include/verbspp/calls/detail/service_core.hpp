@@ -100,7 +100,7 @@ class calling_client : public counted {
   /// \returns true if it has resumed any
   [[nodiscard]] bool poll_lanes() noexcept;
   /// Makes events of the lanes, and the limits of their accesses, cause a turn of the client.
-  /// \returns false if the lanes have to be polled at once
+  /// \returns false if the lanes have to be polled immediately
   [[nodiscard]] bool watch_lanes(channel_core& link) noexcept;
 
   channel_hub hub_;
@@ -301,7 +301,7 @@ class service_core {
     service_statistics counted{};
   };
 
-  /// \returns true if the client has its next turn at once, because of awaited accesses
+  /// \returns true if the client needs another turn immediately, because of awaited accesses
   [[nodiscard]] bool serve(turn client);
   /// \returns false if the client has violated the protocol
   [[nodiscard]] bool take(const reference<calling_client>& client, channel& link,

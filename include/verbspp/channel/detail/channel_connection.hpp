@@ -151,8 +151,7 @@ class channel_connection {
       return ibv_poll_cq(native_queue_, 16, completions);
     });
   }
-  /// Waits in the configured mode until `look` returns `met`, or another event ends the
-  /// wait.
+  /// Waits in the configured mode until `look` returns `met`, or another event ends the wait.
   /// \param signal an eventfd that makes the wait call `look`; negative for none
   [[nodiscard]] result<wait_end> wait(const looking& look, const wait_limit& until,
                                       const watched_descriptor& another = {},

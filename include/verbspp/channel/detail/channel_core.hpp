@@ -259,7 +259,7 @@ class channel_core {
   /// Makes `inbox` the one that gets the channel's messages from the hub's pool.
   [[nodiscard]] result<void> open_shared_inbox(inbox_state& inbox) noexcept;
   /// Moves the channel's messages in the hub's pool to the inbox of `open_shared_inbox`.
-  /// \returns true if the pool has too few places for the hub's receives
+  /// \returns true if the pool currently has too few free places for the hub's receives
   bool take_shared_messages() noexcept;
   /// Removes a handle from the count. This may destroy the core.
   VERBSPP_DATA_PATH void drop_handle() noexcept {
@@ -422,18 +422,18 @@ class channel_core {
   /// Posts a signaled request behind the unsignaled requests at the end of a stream. Its completion
   /// shows that all of them have finished. Waits if the queue has no room.
   void mark_end(const scope_state& stream) noexcept;
-  /// Waits until all requests of a scope have finished. If something else ends the wait, breaks the
-  /// connection. \returns the reason in that case; otherwise empty
+  /// Waits until all requests of a scope have finished. If something else ends the wait, this
+  /// function breaks the connection. \returns the reason in that case; otherwise empty
   [[nodiscard]] std::optional<error> wait_for_all(const scope_state& scope) noexcept;
 
   // Waiting.
 
-  /// Waits until the request has finished. If something else ends the wait, breaks the connection,
-  /// which finishes all requests.
+  /// Waits until the request has finished. If something else ends the wait, this function breaks
+  /// the connection, which ends all requests.
   /// \returns the reason in that case; otherwise empty
   [[nodiscard]] std::optional<error> wait_for(request one, call_limit limit) noexcept;
   /// Waits until the send queue has room for this number of requests. If something else ends the
-  /// wait, breaks the connection.
+  /// wait, this function breaks the connection.
   [[nodiscard]] result<void> wait_for_send_room(std::uint32_t wanted, call_limit limit) noexcept;
   /// Waits until the channel has news (see `has_news`), or another event ends the wait. Reaching
   /// the limit does not break the connection.
@@ -441,8 +441,8 @@ class channel_core {
                                                int file_descriptor) noexcept;
   /// Waits until `look` returns `met`, or another event ends the wait. Reaching the limit
   /// does not break the connection.
-  /// \returns `limit` if the limit was reached; `completions` if `look` returned `met`,
-  /// or if the connection broke
+  /// \returns `limit` if the limit was reached; `completions` if `look` returned `met`, or if the
+  /// connection broke
   [[nodiscard]] result<wait_end> wait_for_message(const looking& look,
                                                   const wait_limit& limit) noexcept;
   /// Sets the file descriptor that is watched during waits. If the event for which it is watched

@@ -45,7 +45,7 @@ class async_listener {
   ~async_listener();
 
   /// Starts to listen for failures of these elements, and forgets the stored failure. If a failure
-  /// of the device was read before this call, it is stored at once. Other events that were read
+  /// of the device was read before this call, it is stored immediately. Other events that were read
   /// before this call are not reported.
   /// \pre the context was not moved from
   void listen(const context& source, const async_elements& about) noexcept;

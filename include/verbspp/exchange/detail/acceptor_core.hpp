@@ -33,8 +33,8 @@ class acceptor_core {
   [[nodiscard]] result<void> wait(const wait_limit& limit) noexcept;
   /// True if a connected client waits to be taken.
   [[nodiscard]] bool has_done() const noexcept { return done_.first != none; }
-  /// Takes the client that was connected first out of the queue of connected clients. Returns its
-  /// place, or nothing if the queue is empty. The caller then calls `take_socket` and `free_place`.
+  /// Removes the first client from the queue of connected clients, and returns its place; returns
+  /// nothing if the queue is empty. The caller then calls `take_socket` and `free_place`.
   [[nodiscard]] std::optional<std::uint32_t> next_done() noexcept;
   [[nodiscard]] tcp_socket take_socket(std::uint32_t place) noexcept;
   /// Makes the place available to other clients.

@@ -50,8 +50,8 @@ void device_returns(std::uint64_t address, std::uint64_t length) noexcept;
 /// them, such as `read`, fails with EFAULT.
 ///
 /// Channels call this for most requests that own or share their memory, but not for those that
-/// borrow it. A check for each send would slow down every program, and a
-/// program may intend to write to memory that it has lent to a request.
+/// borrow it. A check for each send would slow down every program, and a program may intend to
+/// write to memory that it has lent to a request.
 ///
 /// This affects only memory that `registered_buffer` has allocated, and only pages (or huge pages)
 /// that lie entirely within the marked bytes. Pages to which writes may be legitimate are not
