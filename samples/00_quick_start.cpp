@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Two channels of one device, connected to each other, and a message.
+/// Connects two channels of one device to each other, and sends a message.
 
 #include <verbspp/channel.hpp>
 

@@ -187,8 +187,8 @@ class game {
         "different options (including --check and ibv_rc_pingpong's --chk)");
   }
 
-  /// A peer may die while no request is in flight here that could fail. So this function checks the
-  /// peer from time to time, rarely enough not to affect the measurement.
+  /// A peer may die while this end has no request in flight that could fail. So this function
+  /// checks the peer from time to time, rarely enough not to affect the measurement.
   result<void> nothing_came() {
     // If there are fewer processors than processes, the peer may be waiting for the processor of
     // this thread.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
 /// Blocking and scoped calls: one process writes blocks into another's memory, first one after the
-/// other, then several at once, and sends a message when they are complete.
+/// other, then several at the same time, and sends a message when they are complete.
 
 #include <verbspp/channel.hpp>
 

@@ -6,8 +6,8 @@
 ///
 ///     mpirun -n 4 17_ring [DEVICE [PICTURE.svg]]
 ///
-/// The ranks can also be started without mpirun, with the variables VERBSPP_RANK and so on. If it
-/// is started alone, the program runs four ranks as threads.
+/// The ranks can also be started without mpirun, with the variables VERBSPP_RANK and so on. If the
+/// program is started alone, it runs four ranks as threads.
 
 #include "common/ranks.hpp"
 #include <verbspp/ranks.hpp>

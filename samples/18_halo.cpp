@@ -6,8 +6,8 @@
 ///
 ///     mpirun -n 4 18_halo [--rows N] [--columns N] [--steps N] ...
 ///
-/// The ranks can also be started without mpirun, with the variables VERBSPP_RANK and so on. If it
-/// is started alone, the program runs four ranks as threads. halo/mpi.cpp is the same program with
+/// The ranks can also be started without mpirun, with the variables VERBSPP_RANK and so on. If the
+/// program is started alone, it runs four ranks as threads. halo/mpi.cpp is the same program with
 /// MPI, and halo/compare.py runs both.
 
 #include "common/ranks.hpp"
@@ -39,8 +39,9 @@ using cells_of_peer = cells::handle_for_peers;
 
 /// The layout of a rank's memory; offsets count doubles. It begins with two fields, the one before
 /// a step and the one after it, which swap roles at each step. They are followed by contiguous
-/// copies of the left and right edge columns, because an RDMA write fills contiguous memory, and
-/// gathers only a few pieces: the received columns of two steps, and the columns to send.
+/// copies of the left and right edge columns: the received columns of two steps, and the columns to
+/// send. The copies are necessary because an RDMA write fills contiguous memory, and gathers only a
+/// few pieces.
 class layout {
  public:
   explicit layout(const heat::part& of) : of_(of), field_(heat::field::size(of)) {}

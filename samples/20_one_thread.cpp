@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// A server with one thread and one epoll descriptor: RDMA clients of a hub, TCP clients, a timer,
-/// and SIGTERM, which ends it. The clients are threads of this program.
+/// A server with one thread and one epoll descriptor. It serves the RDMA clients of a hub, TCP
+/// clients and a timer, and ends on SIGTERM. The clients are threads of this program.
 
 #include <verbspp/channel.hpp>
 #include <verbspp/exchange.hpp>
@@ -149,8 +149,8 @@ result<void> ask_by_tcp(const std::string& port) {
 }
 
 result<void> run(std::string_view device_name) {
-  // Block the signal before the first thread starts, so that all threads inherit this, and only the
-  // loop receives it.
+  // Block the signal before the first thread starts, so that all threads inherit the block, and
+  // only the loop receives the signal.
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);

@@ -31,7 +31,7 @@ using namespace std::chrono_literals;
 constexpr auto patience = 30s;
 constexpr exchange_options protocol{.application = "coroutines", .version = 1};
 
-/// A coroutine that starts at once. A coroutine type of another library can be used as well.
+/// A coroutine that starts immediately. A coroutine type of another library can be used as well.
 class routine {
  public:
   struct promise_type {

@@ -27,7 +27,7 @@ using namespace std::chrono_literals;
 constexpr std::size_t peers = 100;
 constexpr std::size_t wanted = 10;
 
-/// A coroutine that starts at once. A coroutine type of another library can be used as well.
+/// A coroutine that starts immediately. A coroutine type of another library can be used as well.
 class routine {
  public:
   struct promise_type {

@@ -61,7 +61,7 @@ struct receiver {
   awaited_outcome* to;
 };
 
-/// The receiver of a scheduler: starts an operation.
+/// The receiver of a scheduler's sender. It starts an operation.
 template <class Operation>
 struct starter {
   void set_value() && noexcept { next->start(); }

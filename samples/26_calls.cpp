@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// A key-value store that clients call. It answers most calls at once. A client can also wait for a
-/// key: the service keeps the call, and answers it when another client stores the key.
+/// A key-value store that clients call. It answers most calls immediately. A client can also wait
+/// for a key: the service keeps the call, and answers it when another client stores the key.
 ///
 /// The clients are threads of this program, which connect by TCP. One client disconnects
 /// while its call is in flight. Two others wait for a key that no client stores, until their limit,

@@ -124,7 +124,8 @@ result<caller> connect(const protection_domain& domain, const std::string& port)
   return calls;
 }
 
-// Memory with window_bind can be lent by a memory window, usually without a system call.
+// Memory registered with window_bind can be lent through a memory window, usually without a system
+// call.
 using value_memory = registered_buffer<access::local_write | access::window_bind>;
 
 /// Stores values of several sizes, and reads them again.

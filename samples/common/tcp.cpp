@@ -121,8 +121,8 @@ result<connection> connection::connect(const std::string& host, port number,
 }
 
 result<void> connection::send(std::span<const std::byte> bytes) const {
-  // The samples send so few bytes that these fit into the socket's buffer. MSG_NOSIGNAL prevents a
-  // SIGPIPE if the peer has exited.
+  // The samples send so few bytes that they always fit into the socket's buffer. MSG_NOSIGNAL
+  // prevents a SIGPIPE if the peer has exited.
   if (::send(socket_.number(), bytes.data(), bytes.size(), MSG_NOSIGNAL) != std::ssize(bytes))
     return error::from_errno(errno, "send over TCP", "the peer has exited: see its output");
   return success();

@@ -49,7 +49,7 @@ routine read_into(channel& link, registered_buffer<> buffer,
   co_return success();
 }
 
-/// Writes two halves of a buffer, which stays with the caller.
+/// Writes a buffer in two halves. The buffer stays with the caller.
 routine publish_halves(channel& link, const registered_buffer<>& from,
                        const remote_memory<access::remote_write>& to) {
   async_scope scope(link);
@@ -57,7 +57,7 @@ routine publish_halves(channel& link, const registered_buffer<>& from,
   VERBSPP_CO_TRY(first, from.gather(0, half));
   VERBSPP_CO_TRY(second, from.gather(half, half));
   VERBSPP_CO_TRY(behind, to.slice(half, half));
-  VERBSPP_CO_TRYV(scope.post_write({.elements = first, .remote = to}));  // is not waited for here
+  VERBSPP_CO_TRYV(scope.post_write({.elements = first, .remote = to}));  // does not wait
   VERBSPP_CO_TRYV(co_await scope.async_write({.elements = second, .remote = behind}));
   VERBSPP_CO_TRYV(co_await scope.async_finish());
   co_return success();
@@ -112,7 +112,7 @@ result<void> write_and_wait(channel& link, const shared_bytes& value,
   return success();
 }
 
-/// A sender of a write.
+/// Returns a sender that writes a value.
 auto writing(channel& link, const shared_bytes& value,
              const remote_memory<access::remote_write>& to) {
   return as_sender(

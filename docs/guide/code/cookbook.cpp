@@ -65,7 +65,7 @@ transport_result<std::uint64_t> send_file(channel& peer, std::istream& file,
   }
   for (auto& write : writes)
     if (write.has_request()) VERBSPP_TRYV(write.wait());
-  // The peer does not notice writes, so this message follows them. It is the length of the file.
+  // The peer does not notice writes, so a message with the length of the file follows them.
   VERBSPP_TRYV(peer.send({.elements = inline_payload(sent)}));
   return sent;
 }
@@ -90,7 +90,7 @@ transport_result<file_window> receive_file(int socket, const protection_domain& 
   return window;
 }
 
-/// Many small writes of one buffer, of which the device signals every 16th only.
+/// Writes a buffer in many small pieces. The device signals only every 16th write.
 transport_result<void> write_many(channel& peer, const registered_buffer<>& source,
                                   const remote_memory<access::remote_write>& target) {
   VERBSPP_TRYV(peer.stream(
@@ -370,8 +370,8 @@ transport_result<void> send_with_retries(channel& peer, const registered_buffer<
 
 // Stop on Ctrl-C
 
-/// Returns a token that SIGINT (Ctrl-C) or SIGTERM stops. Called before other threads start,
-/// because a thread inherits the blocked signals.
+/// Returns a token through which SIGINT (Ctrl-C) or SIGTERM requests a stop. Call this before other
+/// threads start, because a thread inherits the blocked signals.
 std::stop_token stopped_by_signals() {
   sigset_t signals;
   ::sigemptyset(&signals);

@@ -15,7 +15,7 @@ namespace guide {
 
 using namespace verbspp;
 
-/// A coroutine type with the least that is needed.
+/// A minimal coroutine type.
 struct routine {
   struct promise_type {
     routine get_return_object() {

@@ -59,14 +59,14 @@ transport_result<completed_work> wait(const completion_queue& queue) {
   }
 }
 
-/// The channel does the last two in one call.
+/// A channel does the work of the last two functions in one call.
 transport_result<void> read(channel& peer, registered_buffer<shown>& to,
                             const remote_memory<access::remote_read>& from) {
   VERBSPP_TRYV(peer.read(to, {.remote = from}));
   return success();
 }
 
-/// C code keeps working with the objects, and the other way round.
+/// The library works with objects that C code has created, and C code with objects of the library.
 result<context> adopt(ibv_context* opened_by_c) {
   return context::from_native(opened_by_c, ownership::borrowed);
 }
