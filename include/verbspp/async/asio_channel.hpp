@@ -193,7 +193,7 @@ inline void asio_channels::shutdown() noexcept {
   }
 }
 
-/// A call of a channel that returns an awaitable object, with the memory of the request.
+/// A call of a channel that returns an awaitable object, together with the memory of its request.
 template <class Function, class Memory>
 struct asio_call {
   using result_type =
@@ -352,7 +352,7 @@ struct asio_request {
   }
 };
 
-/// The function object that Asio calls, when it has the handler, to start the operation.
+/// The function object with which Asio starts the operation, once Asio has the handler.
 class asio_start {
  public:
   using executor_type = net::any_io_executor;

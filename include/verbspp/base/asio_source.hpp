@@ -18,7 +18,7 @@ namespace detail {
 inline namespace VERBSPP_DETAIL_ASIO {
 
 /// The descriptor of an event source and the timer for its deadline, as Asio objects. The
-/// `asio_source` shares them with the wait in progress, which may outlive it.
+/// `asio_source` shares them with the wait in progress, which may outlive the `asio_source`.
 struct asio_waits {
   explicit asio_waits(const net::any_io_executor& executor)
       : descriptor(executor), timer(executor) {}

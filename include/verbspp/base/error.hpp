@@ -100,7 +100,7 @@ class error {
   /// Returns the error for a failed call to libibverbs, the operating system or the program.
   /// `errnum` is stored unchanged; 0 means that the call reported no errno. If there is no hint,
   /// and the operation is a verb (it begins with "ibv_" or "modify "), the message explains what
-  /// the errno usually means; it does so for EMFILE and ENFILE in all operations.
+  /// the errno usually means. EMFILE and ENFILE are explained for every operation.
   [[nodiscard]] static constexpr error from_errno(int errnum, const char* operation,
                                                   const char* hint = nullptr) noexcept {
     error result(kind_of_errno(errnum), operation, hint);

@@ -81,9 +81,10 @@ struct copied_failure : outcome<void, Error> {
                                               : outcome<void, Error>(from.assume_error())) {}
 };
 
-/// The type of the outcome that `VERBSPP_TRYV` stores and tests. If its argument is a temporary
-/// outcome, the macro moves it there. If it is a variable, the macro stores a copy, or if the value
-/// can't be copied, a copy of the failure.
+/// The type of the outcome that `VERBSPP_TRYV` stores and tests. If the macro's argument is a
+/// temporary outcome, the macro moves the outcome into an object of this type. If the argument is a
+/// variable, the macro stores a copy of the outcome or, if the value can't be copied, a copy of the
+/// failure.
 template <class Expression>
 struct looked_at {
   using type = std::remove_cvref_t<Expression>;

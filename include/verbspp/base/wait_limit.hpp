@@ -96,11 +96,12 @@ template <class Number, class Period>
 /// `callback_type<Function>`, which the tokens of sender environments have. The callback is
 /// registered only while the thread sleeps, while a coroutine or continuation waits, or as long as
 /// a session exists whose descriptor an event loop uses. If the thread sleeps on file descriptors,
-/// the callback writes to an eventfd. The thread opens it at its first such sleep, and closes it
-/// when it exits; an `event_loop` and a session have an eventfd of their own. A token that has only
-/// `stop_requested()` is polled, and the wait ends within 20 ms of the request. A token is also
-/// polled, for example, if constructing its callback may throw an exception, if the callback is
-/// larger than eight pointers, or if the process has no file descriptor left for the eventfd.
+/// the callback writes to an eventfd. A thread opens its eventfd at the first such sleep, and
+/// closes it when the thread exits; an `event_loop` and a session have an eventfd of their own. A
+/// token that has only `stop_requested()` is polled, and the wait ends within 20 ms of the request.
+/// A token is also polled, for example, if constructing its callback may throw an exception, if the
+/// callback is larger than eight pointers, or if the process has no file descriptor left for the
+/// eventfd.
 ///
 /// A duration begins when the limit is constructed from it. The limit stores the token by value.
 /// The token's type must have a `stop_requested()`, a size of at most two pointers, and the

@@ -145,9 +145,9 @@ class [[nodiscard]] received_call {
   /// Threads that call `service::serve` or `service::poll` resume the coroutine, so an access does
   /// not end, not even at its limit, while no thread calls them. If the client leaves, or the
   /// service is destroyed, open accesses fail. The coroutine may be destroyed at any time, but not
-  /// while another thread may resume it. This ends the wait, and the memory is released when the
-  /// device no longer uses it. The call may be answered only when its accesses have ended: an
-  /// access that is still open fails, or reads bytes that the client has changed.
+  /// while another thread may resume it. Destroying it ends the wait, and the memory is released
+  /// when the device no longer uses it. The call may be answered only when its accesses have ended:
+  /// an access that is still open fails, or reads bytes that the client has changed.
   ///
   /// Without a limit, the default limit of the client's channel applies, and may be exceeded by a
   /// quarter.
@@ -196,7 +196,7 @@ class [[nodiscard]] received_call {
   {
     return detail::answer<Called>(call_);
   }
-  /// Refuses the call: the caller gets an error of this kind, with this text, for which
+  /// Refuses the call: the caller gets an error that has this kind and this text, and for which
   /// `is_refusal` is true. At most 400 bytes of the text are sent, and at most as many as fit into
   /// an answer. A no-op if the call was answered already.
   void refuse(error_kind kind, std::string_view text) noexcept { call_.refuse(kind, text); }

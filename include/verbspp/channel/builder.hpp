@@ -30,7 +30,7 @@ class channel_builder : public queue_pair_parameters<channel_builder, Transport,
                   "pair with build_queue_pair<transport::ud>()");
   }
 
-  /// Sets the limit for waits to which the program passes no limit, except those that close the
+  /// Sets the limit for waits to which the program passes no limit, except waits that close the
   /// connection or destroy a lease; 30 seconds by default. The largest duration means
   /// `wait_limit::forever`.
   [[nodiscard]] channel_builder default_limit(std::chrono::nanoseconds length) const noexcept {

@@ -42,7 +42,8 @@ class continuation_list;
 /// A limit that is a duration begins when the object is constructed. Without a limit, the channel's
 /// default limit applies from the time when the continuation is added to a request, and may be
 /// exceeded by a quarter. If the limit is reached first, the channel breaks, as in `pending::wait`.
-/// `channel::deadline` returns the time by which `poll` has to be called to detect that.
+/// `channel::deadline` returns the time by which `poll` has to be called to detect that the limit
+/// was reached.
 ///
 /// The program owns the object, and has to keep it until the call. Destroying it cancels only the
 /// call: the request continues. It can be used again after the call. It can be neither copied nor

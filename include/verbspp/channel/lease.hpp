@@ -112,8 +112,8 @@ class awaited_lease {
 
 /// The memory to be leased, and the rights.
 struct lease_request {
-  /// The registration of the memory. Null if it no longer exists, in which case `memory` is null as
-  /// well, or if a lease by registration is to register memory that is not registered yet.
+  /// The registration of the memory. Null if the registration no longer exists (`memory` is then
+  /// null as well), or if a lease by registration is to register the memory.
   ibv_mr* registered;
   std::uint64_t address;  ///< the first byte, as peers address it
   std::byte* memory;      ///< the program's address of the first byte; null for a window part
@@ -394,8 +394,8 @@ class [[nodiscard]] VERBSPP_CONSUMABLE lease : public detail::lease_base<Rights>
   void async_revoke(const wait_limit& = detail::default_limit) & =
       delete;  // std::move(lease).async_revoke()
 
-  /// The memory, which the peer can access at the same time. This is for data that both sides use,
-  /// such as words that the peer changes with atomics.
+  /// The memory, which the peer can access while this side uses it. This function is for data that
+  /// both sides use, such as words that the peer changes with atomics.
   [[nodiscard]] Memory& memory() & noexcept VERBSPP_LIFETIMEBOUND { return memory_; }
   [[nodiscard]] const Memory& memory() const& noexcept VERBSPP_LIFETIMEBOUND { return memory_; }
   void memory() const&& = delete;  // a temporary lease ends here: store it in a variable

@@ -148,10 +148,10 @@ class pending_request {
 /// memory. If the channel's default limit is reached first, the channel breaks, and its `failure`
 /// reports the dropped handle as the cause. The handle may outlive its channel: the request has
 /// then finished, and its result can still be taken. So if it is possible that a receive never gets
-/// a message, destroy its handle after the channel, or after `close`; this does not wait. Nor does
-/// destroying the handle of a request that uses no memory of the program (no elements, or inline
-/// bytes): the request continues, and if it is a receive, its message is lost. The receives of an
-/// `inbox` need no such care.
+/// a message, destroy its handle after the channel, or after `close`, when destroying the handle
+/// does not wait. Nor does destroying the handle of a request that uses no memory of the program
+/// (no elements, or inline bytes): the request continues, and if it is a receive, its message is
+/// lost. The receives of an `inbox` need no such care.
 ///
 /// The memory of the request is *borrowed*: the program has to keep it until the request has
 /// finished. In contrast, a `pending<Memory>` owns the memory.

@@ -27,11 +27,11 @@
 
 namespace verbspp {
 
-/// The object that `channel_scope::post_batch` passes to its function. It accepts the operations of
-/// a scope for the send queue, with memory that is given as elements, except atomic writes and
-/// flushes. The requests are posted together when the function returns. The array of elements and
-/// the inline bytes of an operation have to stay valid only until the call that adds the operation
-/// returns.
+/// The object that `channel_scope::post_batch` passes to its function. It accepts the operations
+/// that a scope offers for the send queue, except atomic writes and flushes. Their memory has to be
+/// given as elements. The requests are posted together when the function returns. The array of
+/// elements and the inline bytes of an operation have to stay valid only until the call that adds
+/// the operation returns.
 template <std::size_t Requests, class List>
 class channel_batch : public send_queue_operations<channel_batch<Requests, List>, transport::rc,
                                                    queue_pair_state::ready_to_send,

@@ -83,8 +83,8 @@ void print(std::ostream& out, const memory_window_owner& window, memory_window_t
 }  // namespace detail
 
 /// Grants peers access to a part of a memory region under a separate key, and revokes this access.
-/// Both are done by work requests, usually without a system call, and in order with the other
-/// requests of the queue pair.
+/// One work request grants the access, and another one revokes it, usually without a system call,
+/// and in order with the other requests of the queue pair.
 ///
 ///     VERBSPP_TRY(region, register_memory<access::local_write | access::window_bind>(pd, memory));
 ///     VERBSPP_TRY(window, memory_window<memory_window_type::type_2>::create(pd));

@@ -2,11 +2,11 @@
 /// \file
 /// The ways in which a request gets its memory.
 ///
-/// There are three. *Owned* memory is moved into the request, and returned with the result, even on
-/// failure, unless the device may still access it: `WorkMemory`. (A message that is sent or written
-/// returns to its pool instead.) *Shared* memory is passed as a handle, of which the request keeps
-/// a copy: `SharedMemory`. *Borrowed* memory is referenced by elements, and the caller must ensure
-/// that it outlives the request.
+/// There are three. *Owned* memory (`WorkMemory`) is moved into the request, and returned with the
+/// result, even on failure, unless the device may still access it. (A message that is sent or
+/// written returns to its pool instead.) *Shared* memory (`SharedMemory`) is passed as a handle, of
+/// which the request keeps a copy. *Borrowed* memory is referenced by elements, and the caller must
+/// ensure that it outlives the request.
 #pragma once
 
 #include <verbspp/base/detail/because.hpp>

@@ -14,10 +14,10 @@ namespace verbspp {
 
 /// Counts the free places in a send queue. A request occupies one place.
 ///
-/// A request's place becomes free again when its own completion, or that of a later signaled
-/// request, has been polled. Until then, even an unsignaled request occupies the queue. A queue
-/// with only unsignaled requests would remain full forever, so this class determines when a request
-/// must be signaled.
+/// A request's place becomes free again when its own completion, or the completion of a later
+/// signaled request, has been polled. Until then, even an unsignaled request occupies the queue. A
+/// queue with only unsignaled requests would remain full forever, so this class determines when a
+/// request must be signaled.
 ///
 ///     const auto ticket = room.take(request.signaled);
 ///     if (!ticket) ...                        // full: poll completions first

@@ -29,7 +29,8 @@ namespace verbspp {
 namespace detail {
 
 /// Returns the error for a failure of the extended interface. `longest_inline` is the length of the
-/// longest inline data in the batch, `most_elements` that of the longest range of elements.
+/// longest inline data in the batch, `most_elements` is the length of the longest range of
+/// elements.
 [[nodiscard, gnu::cold]] batch_error extended_post_failure(
     int returned, std::uint32_t longest_inline, std::size_t most_elements,
     const queue_pair_capacities& granted) noexcept;
@@ -266,9 +267,9 @@ class receive_batch
 };
 
 /// A batch of requests. `queue_pair::post_batch` passes it to the program's function, which adds
-/// requests to the batch. It accepts the requests that the queue pair accepts, except binds of
-/// windows of type 1. They are posted together when the function returns. Ranges of elements and
-/// inline bytes need to live only until the call that adds the request returns.
+/// requests to the batch. The batch accepts the same requests as the queue pair, except binds of
+/// windows of type 1. All of its requests are posted together when the function returns. Ranges of
+/// elements and inline bytes need to live only until the call that adds the request returns.
 template <transport Transport, posting_interface Posting, class List, std::size_t Requests>
 class send_batch
     : public send_queue_operations<send_batch<Transport, Posting, List, Requests>, Transport,

@@ -34,7 +34,7 @@
 
 namespace verbspp::detail {
 
-/// The size of the description of lent memory, with which the body of a call begins, in bytes: the
+/// The size, in bytes, of the description of lent memory with which the body of a call begins: the
 /// encoded `remote_memory` (24), the number of the lane (2), and zeros (6).
 inline constexpr std::size_t loan_size = 32;
 /// The size of a request for a lane, in bytes: the number of the lane (2 bytes), zeros (6), and the

@@ -309,7 +309,8 @@ class service_core {
   /// Passes a call to its handler, answers a message of the library itself, or refuses the call.
   void dispatch(open_call& call, call_frame_kind kind, std::uint16_t method,
                 const method_entry& entry, calling_client& client, channel& link);
-  /// The entry of a method; without a handler, that of all other messages.
+  /// The entry of the method. For a method without a handler, this is the entry for all other
+  /// messages.
   [[nodiscard]] VERBSPP_DATA_PATH method_entry& entry_of(std::uint16_t method) const noexcept {
     // A binary search, written out because it is on the data path: for one method,
     // std::ranges::lower_bound takes three times as many instructions.

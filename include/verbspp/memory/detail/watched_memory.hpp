@@ -55,9 +55,9 @@ void device_returns(std::uint64_t address, std::uint64_t length) noexcept;
 ///
 /// This affects only memory that `registered_buffer` has allocated, and only pages (or huge pages)
 /// that lie entirely within the marked bytes. Pages to which writes may be legitimate are not
-/// protected. These are all pages of a buffer that is registered twice, or for remote writes,
-/// atomics or memory windows, and pages that the device writes for another request in flight.
-/// Thread-safe.
+/// protected. These are all pages of a buffer that is registered twice, or registered for remote
+/// writes, atomics or memory windows, and all pages that the device writes for another request in
+/// flight. Thread-safe.
 void device_reads(std::uint64_t address, std::uint64_t length) noexcept;
 /// Ends the effect of one call to `device_reads`. These calls are counted, so the end of one
 /// request does not end the protection of pages that another one still reads.
