@@ -134,9 +134,9 @@ class halo {
     if (!found.peer()) return found;
     const bool is_neighbour =
         std::ranges::find(neighbours_, *found.peer(), &neighbour::rank) != neighbours_.end();
-    // A neighbour sends its notification before it exits, so if it has sent one, that has already
-    // arrived. A notification from any other rank is passed on by ranks in between, which takes
-    // longer.
+    // A neighbour sends its notification before it exits, so if it has sent one, the notification
+    // has already arrived. A notification from any other rank is passed on by ranks in between,
+    // which takes longer.
     const wait_limit patience(is_neighbour ? 0s : limit_);
     do {
       for (neighbour& from : neighbours_)

@@ -161,12 +161,12 @@ class [[nodiscard]] async_stream : public detail::stream_base<async_stream> {
   explicit async_stream(channel& link, const stream_options& options = {}) noexcept
       : stream_base(link.core(), call_limit::of_channel(), options) {}
 
-  /// As `channel::async_room`.
+  /// Like `channel::async_room`.
   [[nodiscard]] detail::awaited_room async_room(
       std::uint32_t requests = 1, const wait_limit& limit = detail::default_limit) noexcept {
     return {core_, requests, limit};
   }
-  /// As `async_scope::async_finish`.
+  /// Like `async_scope::async_finish`.
   [[nodiscard]] detail::awaited_scope async_finish(
       const wait_limit& limit = detail::default_limit) noexcept {
     return {*this, core_, state_, limit};

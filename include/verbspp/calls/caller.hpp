@@ -99,7 +99,7 @@ template <Method Called>
     return codec<typename Called::request>::size;
 }
 
-/// As `send_call`, for a call that lends memory.
+/// Like `send_call`, for a call that lends memory.
 template <Method Called>
 [[nodiscard]] result<std::uint16_t> send_lending_call(caller_core& core,
                                                       const result<std::span<std::byte>>& begun,
@@ -284,7 +284,8 @@ class caller {
   /// The bytes of small memory are sent with the messages of the call
   /// (`caller_options::sent_size`). A call that lends larger memory needs a lane, which is a queue
   /// pair of its own. If that call ends before its answer arrives, its lane is no longer used, and
-  /// a later such call connects another one. The connection and other calls are not affected.
+  /// a later call that needs a lane connects another one. The connection and other calls are not
+  /// affected.
   /// \errors as above; as `channel::lease`; those of connecting a lane; `driver` if the device did
   /// not revoke the access: the memory must then not be freed
   template <Method Called, class Memory>
@@ -345,7 +346,7 @@ class caller {
                           *core_.get(), core_->begin_lending(described, lent), request, lent));
     return pending_call<Called>(core_, slot);
   }
-  /// As `call`, but awaits the answer in a coroutine; include `<verbspp/calls.hpp>`.
+  /// Like `call`, but awaits the answer in a coroutine; include `<verbspp/calls.hpp>`.
   /// `channel::poll` of the caller's channel resumes the coroutine. The request has to outlive the
   /// `co_await` expression, as an argument of that expression does. Destroying the coroutine ends
   /// the call.

@@ -76,7 +76,7 @@ template <access_flags Rights, class Memory>
   }
 }
 
-/// As `lend`, for shared memory, which the lease keeps.
+/// Like `lend`, for shared memory, which the lease keeps.
 template <access_flags Rights, SharedMemory Memory>
 [[nodiscard]] loan share(const Memory& memory, std::uint32_t request_size) noexcept {
   return {.what = lend<Rights>(memory),
@@ -93,13 +93,13 @@ template <access_flags Rights, SharedMemory Memory>
 /// `window_part`, whose bytes the program might be unable to access. Other memory is lent over a
 /// lane:
 ///
-/// A buffer or a part of one that has `access::window_bind`, and a `window_part` of a region, are
-/// lent through a memory window, which one work request binds and another one revokes, usually
-/// without a system call; on a device without memory windows, such a buffer is registered instead.
-/// Other buffers, and ranges of the program's own memory, such as a `std::vector` or a `std::span`,
-/// are copied if they are small (`caller_options::copied_size`) and the program lends them with
-/// `call`; otherwise, they are registered for the time of the call. Registering and deregistering
-/// are system calls, which take longer for more memory.
+/// A buffer with `access::window_bind`, or a part of it, is lent through a memory window, and so is
+/// a `window_part` of a region. One work request binds the window, and another one revokes the
+/// access, usually without a system call. On a device without memory windows, such a buffer is
+/// registered instead. Other buffers, and ranges of the program's own memory, such as a
+/// `std::vector` or a `std::span`, are copied if they are small (`caller_options::copied_size`) and
+/// the program lends them with `call`; otherwise, they are registered for the time of the call.
+/// Registering and deregistering are system calls, which take longer for more memory.
 template <class Memory, access_flags Rights>
 concept Lendable = detail::because(
     detail::may_lend<Memory, Rights>(),

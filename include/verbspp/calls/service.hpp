@@ -112,7 +112,7 @@ class [[nodiscard]] received_call {
   }
   /// Writes to the memory that the caller lends, beginning with byte `offset`. If the bytes of the
   /// memory are sent with the messages of the call, this only copies, and the written bytes arrive
-  /// with the answer. In all other respects as `read`.
+  /// with the answer. In all other respects, this function behaves like `read`.
   template <class Memory>
     requires BorrowedMemory<Memory>
   [[nodiscard]] result<void> write(const Memory& from, std::uint64_t offset = 0,
@@ -131,7 +131,7 @@ class [[nodiscard]] received_call {
                   "the memory that its calls lend");
     return call_.write(from, offset, limit);
   }
-  /// As `read`, but awaits the end of the access in a coroutine, so that the thread serves other
+  /// Like `read`, but awaits the end of the access in a coroutine, so that the thread serves other
   /// calls in the meantime, even if the client does not react. Include `<verbspp/calls.hpp>`.
   ///
   ///     VERBSPP_CO_TRYV(co_await call.async_read(shared, offset));
@@ -166,7 +166,7 @@ class [[nodiscard]] received_call {
                   "to the memory that its calls lend");
     return {call_, offset, detail::given(limit), std::forward<Memory>(into)};
   }
-  /// Writes as `write`, and waits as `async_read`.
+  /// Writes as `write` does, and waits as `async_read` does.
   template <class Memory>
     requires GoesWithWork<Memory>
   [[nodiscard]] detail::awaited_access<write_operation, std::remove_cvref_t<Memory>> async_write(
@@ -365,17 +365,17 @@ class service {
     return core_->poll();
   }
 
-  /// The descriptor for event loops (`EventSource`), as `channel_hub::file_descriptor`. When it is
+  /// The descriptor for event loops (`EventSource`): the hub's `file_descriptor`. When it is
   /// readable, call `poll`. -1 if the service was moved from.
   [[nodiscard]] int file_descriptor() const noexcept {
     return core_ ? core_->clients().file_descriptor() : -1;
   }
-  /// As `channel_hub::request_notification`.
+  /// Like `channel_hub::request_notification`.
   [[nodiscard]] result<bool> request_notification() noexcept {
     if (!core_) return moved_from("service::request_notification");
     return core_->clients().request_notification();
   }
-  /// As `channel_hub::deadline`.
+  /// Like `channel_hub::deadline`.
   [[nodiscard]] wait_limit::time_point deadline() const noexcept {
     return core_ ? core_->clients().deadline() : (wait_limit::time_point::max)();
   }

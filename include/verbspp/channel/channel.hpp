@@ -153,15 +153,15 @@ class channel : public detail::core_owner,
     channel_scope opened(core(), limit);
     return detail::run(opened, function, false);
   }
-  /// As `scope`, but for functions that take the result of every request themselves: a result that
-  /// was not taken counts as an error.
+  /// Like `scope`, but for functions that take the result of every request themselves: a result
+  /// that was not taken counts as an error.
   template <class Function>
   VERBSPP_DATA_PATH auto manual_scope(Function&& function,
                                       const wait_limit& limit = detail::default_limit) {
     channel_scope opened(core(), limit);
     return detail::run(opened, function, true);
   }
-  /// As `scope`, but calls `function` with a `channel_stream&`, which posts requests without
+  /// Like `scope`, but calls `function` with a `channel_stream&`, which posts requests without
   /// handles, and signals only one out of every `stream_options::signal_every`.
   template <class Function>
   VERBSPP_DATA_PATH auto stream(Function&& function, stream_options options = {},

@@ -119,7 +119,7 @@ class channel_hub {
   /// channels. Thread rule: no other thread may use a channel of the hub during the call.
   /// \errors as `poll` with slots; `invalid_input` if the hub has a table (`hub_clients`)
   [[nodiscard]] result<void> poll() const noexcept;
-  /// As `poll` with slots, but waits for at least one arrival. A failure of the device, of the
+  /// Like `poll` with slots, but waits for at least one arrival. A failure of the device, of the
   /// hub's queues or of a channel's port also ends the wait. (These are asynchronous events, which
   /// the program still receives.) Later calls return the error again if nothing else has arrived;
   /// the error of a port is returned until the port is active again.

@@ -193,7 +193,7 @@ class hub_clients {
     VERBSPP_TRY(taken, detail::hub_turn::wait(hub_.state_, limit));
     return turn(std::move(taken), table_);
   }
-  /// As `wait`, but does not wait for arrivals: returns an empty value if no client has any.
+  /// Like `wait`, but does not wait for arrivals: returns an empty value if no client has any.
   /// \errors as `channel_hub::poll`
   [[nodiscard]] result<std::optional<turn>> poll() noexcept {
     if (table_ == nullptr) return refusal("the table was moved from");
@@ -201,8 +201,8 @@ class hub_clients {
     if (!taken.hub) return std::optional<turn>();
     return std::optional<turn>(turn(std::move(taken), table_));
   }
-  /// The descriptor for event loops, as `channel_hub::file_descriptor`. When it is readable, call
-  /// `poll` until that returns an empty value, and end each turn before the next call of
+  /// The descriptor for event loops: the hub's `file_descriptor`. When it is readable, call `poll`
+  /// until that returns an empty value, and end each turn before the next call of
   /// `request_notification`.
   ///
   ///     VERBSPP_TRY(has_news, clients.request_notification());
@@ -213,9 +213,9 @@ class hub_clients {
   ///       ...
   ///     }
   [[nodiscard]] int file_descriptor() const noexcept { return hub_.file_descriptor(); }
-  /// As `channel_hub::request_notification`.
+  /// Like `channel_hub::request_notification`.
   [[nodiscard]] result<bool> request_notification() noexcept { return hub_.request_notification(); }
-  /// As `channel_hub::deadline`.
+  /// Like `channel_hub::deadline`.
   [[nodiscard]] wait_limit::time_point deadline() const noexcept { return hub_.deadline(); }
 
   /// Takes the turn of this client, after waiting until any other turn of the client has ended. Two

@@ -83,14 +83,14 @@ class inbox {
   /// \errors the reason why the channel is broken or closed; those of posting receives, once no
   /// receives are posted; `invalid_input` if the inbox was moved from
   [[nodiscard]] std::optional<result<message>> next() noexcept;
-  /// Used by the library only: as `next`, but does not poll for completions.
+  /// Used by the library only: like `next`, but does not poll for completions.
   [[nodiscard]] std::optional<result<message>> next_arrived() noexcept;
   /// Waits for the next message. If no limit is given, the channel's default limit applies. The
   /// limit only ends this call: the receives stay posted, since the pool owns their memory.
   /// \errors as `next` and `channel::wait`; `timed_out`; `cancelled` if a stop was requested
   [[nodiscard]] result<message> wait(call_limit limit = call_limit::of_channel()) noexcept;
 
-  /// As `wait`, but awaits the next message in a coroutine; include `<verbspp/coroutine.hpp>`.
+  /// Like `wait`, but awaits the next message in a coroutine; include `<verbspp/coroutine.hpp>`.
   /// `channel::poll` resumes the coroutine. If several coroutines wait, they get messages in the
   /// order in which they began to wait. The coroutine may be destroyed at any time, and the inbox
   /// may be moved; if the inbox is destroyed, the coroutine gets an error (`invalid_input`).
@@ -101,7 +101,7 @@ class inbox {
   /// the channel has none, or if the inbox was moved from. When it is readable, call `next` until
   /// that returns an empty value or an error.
   [[nodiscard]] int file_descriptor() const noexcept;
-  /// As `channel::request_notification`.
+  /// Like `channel::request_notification`.
   /// \errors in addition, `invalid_input` if the inbox was moved from
   [[nodiscard]] result<bool> request_notification() noexcept;
   /// The time by which the program has to call `next`, and then `request_notification`. This is the

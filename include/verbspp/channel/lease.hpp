@@ -427,8 +427,8 @@ class [[nodiscard]] VERBSPP_CONSUMABLE lease : public detail::lease_base<Rights>
 /// `async_lease` is `lease` for coroutines; include `<verbspp/coroutine.hpp>`. `channel::poll`
 /// resumes the coroutine when the peer has access. If the queue is full, the lease waits for room;
 /// if it gets none before the limit, the channel is not affected. If the coroutine is destroyed
-/// during the wait, the lease is revoked as by its destructor. Await the call in the expression
-/// that makes it: it refers to its arguments.
+/// during the wait, the lease is revoked in the same way as by its destructor. Await the call in
+/// the expression that makes it, because the returned object refers to the arguments of the call.
 ///
 /// `Channel` has `core()`, which returns its state.
 /// \errors those of posting; those of the request, which break the connection; `timed_out`,

@@ -83,8 +83,8 @@ class pending_request {
     if (!look()) return std::nullopt;
     return take(call_limit::of_channel());
   }
-  /// Waits for the result. If the limit is reached first, breaks the channel, which ends all of its
-  /// requests: otherwise, the program could not reuse the memory.
+  /// Waits for the result. If the limit is reached first, this function breaks the channel, which
+  /// ends all requests of the channel: otherwise, the program could not reuse the memory.
   /// \errors as `poll`; `timed_out`; `cancelled` if a stop was requested, or if the descriptor that
   /// the channel watches ended the wait; `invalid_input` if that descriptor is not open; `driver`
   /// if the device failed; `resource_exhausted`

@@ -117,7 +117,7 @@ class scope_base {
       return std::nullopt;
     return describe(ended, left);
   }
-  /// As `failure`, if the program's function has returned an error.
+  /// Like `failure`, if the program's function has returned an error.
   [[nodiscard]] scope_error failure_besides(const error& own, bool is_manual) noexcept {
     scope_error all = failure(is_manual).value_or(scope_error());
     all.add_own(own);

@@ -11,9 +11,10 @@ namespace verbspp {
 ///
 ///     domain.build_channel().waiting(wait_mode::spin_then_sleep(20us))
 ///
-/// A sleeping channel is woken by its completions, by the limit of the wait, by failures of its
-/// queues, its port or the device (asynchronous events, which the program still receives), and by
-/// the descriptors of `channel::watch`, of `channel::wait`, and of the socket to which it is tied.
+/// A sleeping channel is woken by its completions, by the limit of the wait, and by failures of its
+/// queues, its port or the device (asynchronous events, which the program still receives). The
+/// descriptors that are passed to `channel::watch` and `channel::wait`, and the socket to which the
+/// channel is tied, wake it, too.
 class wait_mode {
  public:
   /// Polls until the wait ends; the default.

@@ -99,9 +99,9 @@ class context {
   /// \errors `invalid_input` if `native` is null; `resource_exhausted`; `driver` if the descriptor
   /// cannot be made non-blocking
   [[nodiscard]] static result<context> from_native(ibv_context* native, ownership whose) noexcept;
-  /// Returns the context, which is still open, and ends its use by the library. Unless it was
-  /// borrowed, the caller now owns it and must close it, and the file descriptor of its
-  /// asynchronous events is non-blocking.
+  /// Returns the context, which is still open, and ends its use by the library. Unless the context
+  /// was borrowed, the caller now owns it and must close it; the file descriptor of its
+  /// asynchronous events is then non-blocking.
   /// \errors `busy` if other handles to the context or objects created from it exist; this handle
   /// then keeps the context. `invalid_input` if this handle was moved from
   [[nodiscard]] result<ibv_context*> release() && noexcept;

@@ -330,8 +330,9 @@ class exchange_session {
 ///
 /// If both ends connect channels, these are tied to the socket, unless an end has cleared
 /// `exchange_options::ties_socket`: each channel has a duplicate of the socket. When one channel is
-/// closed or destroyed, or its process exits, the other one breaks (`cancelled`), at most 50 ms
-/// later if it waits or its event loop polls it, whether or not the programs still have the socket.
+/// closed or destroyed, or its process exits, the other one breaks (`cancelled`), whether or not
+/// the programs still have the socket. This takes at most 50 ms if the other channel waits, or if
+/// its event loop polls it.
 ///
 /// The caller owns the socket, which may be blocking or not. The exchange does not read any bytes
 /// that follow it.

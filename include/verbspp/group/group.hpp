@@ -45,8 +45,8 @@ namespace verbspp {
 /// a handle, a `group_pending`; `scope` returns when all requests that its function has posted, to
 /// any peer, have finished; and `scatter`, `gather` and `multicast` post to all listed peers, and
 /// wait until all requests have finished, with one limit. An operation on several peers makes two
-/// allocations for its handles and results. A scope makes one, and one more for each operation in
-/// it on more than 64 peers. Connecting a peer at its first use allocates more.
+/// allocations for its handles and results. A scope makes one allocation, and another one for each
+/// of its operations on more than 64 peers. Connecting a peer at its first use allocates more.
 ///
 /// In a world that connects lazily, a peer is connected by the first of these operations that
 /// includes it. Call `connect` before you use `peers[n]` directly. An operation first posts to the
@@ -256,8 +256,9 @@ class group : public group_operations<group> {
   void stop() const noexcept {
     for (std::uint32_t peer = 0; peer < size_; ++peer) channels_.get()[peer].stop();
   }
-  /// Posts the operations that the function returns for the peers. If posting to a peer fails,
-  /// continues with the next peer. If there is a limit, waits for room when a queue is full.
+  /// Posts the operations that the function returns for the peers. If posting to a peer fails, this
+  /// function continues with the next peer. If there is a limit, it waits for room when a queue is
+  /// full.
   template <class Function>
   [[nodiscard]] result<group_pending> post_each(const peer_list& peers, Function& part_for,
                                                 const wait_limit* limit = nullptr) {

@@ -19,11 +19,11 @@ namespace verbspp {
 /// The types of memory windows, with the values of `ibv_mw_type`. The types differ in which peers
 /// have access, and in how this access ends.
 enum class memory_window_type : std::uint8_t {
-  /// Grants access to the peers of all queue pairs of its protection domain, until it is destroyed,
-  /// or bound again, for example to zero bytes.
+  /// Grants access to the peers of all queue pairs of its protection domain, until the window is
+  /// destroyed, or bound again, for example to zero bytes.
   type_1 = IBV_MW_TYPE_1,
-  /// Grants access to the peer of the queue pair that bound it, until it is destroyed, or this side
-  /// or the peer invalidates its rkey.
+  /// Grants access to the peer of the queue pair that bound the window, until the window is
+  /// destroyed, or this side or the peer invalidates its rkey.
   type_2 = IBV_MW_TYPE_2,
 };
 

@@ -74,8 +74,8 @@ class page_range {
   page_kind kind_;
 };
 
-/// Destructors call this after they have tried to deregister the memory. If that failed, reports
-/// the failure, and leaks the memory, which would otherwise be freed.
+/// Destructors call this after they have tried to deregister the memory. If that failed, this
+/// function reports the failure, and leaks the memory; otherwise, it frees the memory.
 void free_pages(page_range& pages, const result<void>& deregistered) noexcept;
 
 /// The objects that a registered buffer owns. They are allocated separately, so that moving the

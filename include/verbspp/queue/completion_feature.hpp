@@ -33,8 +33,8 @@ enum class completion_feature : std::uint64_t {
   /// Threads can sleep until completions arrive: the queue reports to a completion channel.
   waitable = std::uint64_t{1} << 62,
   /// Permits the driver to omit its locks for the queue (`IBV_CREATE_CQ_ATTR_SINGLE_THREADED`).
-  /// Thread rule: only one thread at a time may poll it, change the state of queue pairs that
-  /// complete in it, or destroy these queue pairs.
+  /// Thread rule: only one thread at a time may poll the queue, change the state of queue pairs
+  /// that complete in it, or destroy these queue pairs.
   single_threaded = std::uint64_t{1} << 63,
 };
 #pragma GCC diagnostic pop

@@ -111,7 +111,7 @@ struct completion_queue_state : counted {
   /// Requests an event for the next completion.
   /// \returns the number of events so far
   [[nodiscard]] result<std::uint64_t> ask_to_be_woken(notify_for which) noexcept;
-  /// As `ask_to_be_woken` with `every_completion`, but for a queue whose events only the library
+  /// Like `ask_to_be_woken` with `every_completion`, but for a queue whose events only the library
   /// reads. If an event that this function requested earlier has not been read yet, it does not
   /// request another one, because that event will wake the thread. So at most one of its events is
   /// unread at any time.
@@ -197,9 +197,9 @@ class completion_queue {
   [[nodiscard]] static result<completion_queue> from_native(const class context& parent,
                                                             ibv_cq* native,
                                                             ownership whose) noexcept;
-  /// Releases the queue to the caller, which must destroy it before its completion channel, if it
-  /// has one, and its context. If the library created that channel, keep a handle to it, or release
-  /// it, too.
+  /// Releases the queue to the caller, which must destroy the queue before its context is closed
+  /// and, if it has a completion channel, before that channel is destroyed. If the library created
+  /// that channel, keep a handle to it, or release it, too.
   /// \errors `busy` if there are other handles to the queue, such as that of a queue pair; this
   /// handle then keeps the queue. `invalid_input` if this handle was moved from
   [[nodiscard]] result<ibv_cq*> release() && noexcept;

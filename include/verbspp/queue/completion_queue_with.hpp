@@ -257,10 +257,10 @@ class completion_queue_with : public completion_queue {
     return detail::wait_for_completions(*this, state(), into, until, which);
   }
 
-  /// As `wait`, but also ends when this queue or the device fails, or when a file descriptor of the
-  /// program (such as a socket that reports the peer's death) is readable, hung up or in error. If
-  /// several of these occur together, completions take precedence over failures, and failures over
-  /// the descriptor.
+  /// Like `wait`, but also ends when this queue or the device fails, or when a file descriptor of
+  /// the program (such as a socket that reports the peer's death) is readable, hung up or in error.
+  /// If several of these occur together, completions take precedence over failures, and failures
+  /// over the descriptor.
   ///
   /// Each failure is reported by an asynchronous event, which `context::poll_async_event` returns
   /// to the program as well.

@@ -349,8 +349,8 @@ class world {
   /// Reconnects broken connections, no matter which end has detected the failure. All ranks have to
   /// call this function. Afterwards, all ranks agree on the steps that they have performed with
   /// each other, even if a rank has left out some steps. If the program has replaced one of the
-  /// world's channels, or has connected it to a different peer, this function does not change the
-  /// channel while it is connected at both ends, and steps do not use it afterwards either.
+  /// world's channels, or has connected it to a different peer, this function leaves that channel
+  /// unchanged while it is connected at both ends, and steps still do not use it.
   /// \errors those of the bootstrap, `channel::renew` and `handshake`, with the rank if there is
   /// one; `mismatch` or `invalid_input` if another rank uses an incompatible version of the
   /// library; `busy` if a step of this rank is in progress; `not_connected` if the program has

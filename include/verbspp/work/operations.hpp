@@ -237,10 +237,10 @@ struct operation_traits<fetch_and_add_operation>
   }
 };
 
-/// As `send_operation`, but also invalidates an rkey of the peer, which belongs to a memory window
-/// or, on devices that can invalidate the rkeys of regions, to a region. This ends the access that
-/// the peer granted with the rkey, before the peer's receive completes. The completion of that
-/// receive contains the rkey.
+/// Like `send_operation`, but also invalidates an rkey of the peer, which belongs to a memory
+/// window or, on devices that can invalidate the rkeys of regions, to a region. This ends the
+/// access that the peer granted with the rkey, before the peer's receive completes. The completion
+/// of that receive contains the rkey.
 struct send_with_invalidate_operation {
   gather_list elements{};
   remote_key rkey;  ///< the peer's key to invalidate

@@ -41,8 +41,8 @@ inline constexpr const char* posting_receive = "ibv_post_recv";
 [[nodiscard]] error no_such_operation(const char* operation) noexcept VERBSPP_NONBLOCKING;
 [[nodiscard]] error no_fence(const char* operation) noexcept VERBSPP_NONBLOCKING;
 
-/// The queue pair for which this thread is building its innermost batch. Assertions use it; it is
-/// always null if they are disabled.
+/// The queue pair for which this thread is building its innermost batch. Only assertions use this
+/// variable. It is always null if assertions are disabled.
 inline constinit thread_local const ibv_qp* queue_pair_in_batch = nullptr;
 
 /// Asserts that this thread's innermost batch is not for this queue pair. Drivers such as mlx5 hold

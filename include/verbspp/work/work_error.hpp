@@ -112,7 +112,7 @@ class work_error {
     return copy;
   }
   /// The peer's queue pair. A completion does not name it, so it is known only if the code that
-  /// posted the request has added it with `with_peer`; channels do.
+  /// posted the request has added it with `with_peer`, as channels do.
   [[nodiscard]] constexpr std::optional<verbspp::queue_pair_number> peer() const noexcept {
     if (peer_ == 0) return std::nullopt;
     return detail::queue_pair_number_of(peer_);

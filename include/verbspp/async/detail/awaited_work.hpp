@@ -309,7 +309,8 @@ class [[nodiscard]] awaited_work<Operation, Memory> {
                                  Memory&& memory) noexcept
       : memory_(std::move(memory)), request_(request::of(core, limit, rest, memory_)) {}
   /// Hands the memory over to the request in flight, because the coroutine is being destroyed. If
-  /// the record that this needs cannot be allocated, waits until the request has finished.
+  /// the record that this needs cannot be allocated, this function waits until the request has
+  /// finished.
   [[gnu::cold]] void leave() noexcept {
     channel_core& core = request_.polled();
     detail::request posted = std::get<detail::request>(request_.progress_);

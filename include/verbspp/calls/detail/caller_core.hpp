@@ -96,7 +96,7 @@ class caller_core : public counted {
                                                 std::size_t size) noexcept;
   /// Processes the messages that have arrived.
   void poll() noexcept;
-  /// As `poll`, but does not poll the completion queue.
+  /// Like `poll`, but does not poll the completion queue.
   void take_arrived() noexcept;
   /// True if the call has an answer, or will get none because the connection is broken.
   [[nodiscard]] bool is_done(slot_index slot) const noexcept {

@@ -95,7 +95,7 @@ class calling_lane {
     return has_ended;
   }
   /// Ends the service's access. If the queue pair is connected, and the lease could be revoked,
-  /// moves the queue pair to `former`, and destroys the previous one.
+  /// this function moves the queue pair to `former`, and destroys the queue pair that it replaces.
   /// \returns false if the service may still access memory of the program
   bool retire() noexcept {
     bool has_ended = true;

@@ -75,7 +75,7 @@ class calling_client : public counted {
   /// Passes an answer to the thread that has the client's turn, or will have its next turn.
   void deliver(message&& answer) noexcept;
   /// Makes the thread that has the client's turn, or will have its next turn, poll this lane. If
-  /// the client has left, ends the awaited accesses instead.
+  /// the client has left, this function ends the awaited accesses instead.
   void poll_later(const reference<serving_lane>& lane) noexcept;
   /// The maximum size of an answer to the client, in bytes.
   [[nodiscard]] std::uint32_t answer_size() const noexcept {
@@ -201,7 +201,7 @@ class open_call {
                                   call_limit limit) noexcept;
   [[nodiscard]] result<void> write(const gather_list& from, std::uint64_t offset,
                                    call_limit limit) noexcept;
-  /// As `lent_memory::begin`.
+  /// Like `lent_memory::begin`.
   template <class Elements>
   [[nodiscard]] auto begin(const char* operation, const Elements& elements,
                            std::uint64_t offset) noexcept

@@ -226,12 +226,12 @@ class channel_core {
     }
     return complete_all(completions, filled);
   }
-  /// As `collect`, but if the only completion is a message for this inbox, may set `place` instead
-  /// of adding the message to the list of the inbox. Defined in inbox_state.hpp.
+  /// Like `collect`, but if the only completion is a message for this inbox, may set `place`
+  /// instead of adding the message to the list of the inbox. Defined in inbox_state.hpp.
   bool collect(inbox_state& inbox, std::uint32_t& place) noexcept;
   /// Implements `channel::poll`. A continuation that it calls may destroy the channel.
   void poll() noexcept;
-  /// As `poll`, but processes only completions that the hub has already found.
+  /// Like `poll`, but processes only completions that the hub has already found.
   void poll_found() noexcept;
   /// True if no request is outstanding.
   [[nodiscard]] bool is_idle() const noexcept { return outstanding() == 0; }
@@ -309,7 +309,7 @@ class channel_core {
     else
       drop_with_care(one, false);
   }
-  /// As `drop`, for all requests. If `must_wait` is true, waits for each request that has not
+  /// Like `drop`, for all requests. If `must_wait` is true, waits for each request that has not
   /// finished.
   /// \returns false if the device did not release the memory of the request
   bool drop_with_care(request one, bool must_wait) noexcept;
@@ -341,7 +341,7 @@ class channel_core {
       pass_alarm();
     return true;
   }
-  /// As `continue_with`, for the request that was posted last, and a new continuation.
+  /// Like `continue_with`, for the request that was posted last, and a new continuation.
   VERBSPP_DATA_PATH void continue_last(const request& last, continuation& next) noexcept {
     if (last.is_receive()) return static_cast<void>(continue_with(last, next));
     continuations_.add_last_send(next, last.number, connection_.settings().default_limit);
@@ -470,7 +470,7 @@ class channel_core {
   [[nodiscard]] result<void> renew(const wait_limit& limit) noexcept;
   [[nodiscard]] result<void> close(const wait_limit& limit) noexcept;
   /// Breaks the connection: moves the queue pair to ERR and collects all outstanding requests. If
-  /// the device does not complete them in time, destroys the queue pair.
+  /// the device does not complete them in time, this function destroys the queue pair.
   void break_off(const error& root, std::optional<wait_end> by = {}) noexcept;
   /// Collects all outstanding requests of a broken connection, as `break_off` does; a no-op if it
   /// is not broken.
@@ -597,7 +597,7 @@ class channel_core {
   void fail_shared_receive(const ibv_wc& completion) noexcept;
   void note_failure(const work_error& failure, scope_state* scope) noexcept;
   void lose_queue(int returned) noexcept;
-  /// As `collect`, for a channel without a hub; also releases the memory of the requests.
+  /// Like `collect`, for a channel without a hub; also releases the memory of the requests.
   bool collect_own() noexcept;
   /// Collects completions for `poll`, for a channel with a hub or an event loop.
   void poll_with_care() noexcept;

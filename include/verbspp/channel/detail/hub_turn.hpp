@@ -38,7 +38,7 @@ struct hub_turn {
   /// channel, so that its client gets a turn.
   static void admit(const hub_reference& hub, std::uint32_t index) noexcept;
   [[nodiscard]] static result<hub_turn> wait(const hub_reference& hub, call_limit limit) noexcept;
-  /// As `wait`, but never blocks: the turn is empty if no channel has arrivals.
+  /// Like `wait`, but never blocks: the turn is empty if no channel has arrivals.
   [[nodiscard]] static result<hub_turn> poll(const hub_reference& hub) noexcept;
   /// Takes the turn of the client with this index. If that turn has already been taken, the
   /// result contains only the channel's id. If there is no such client, the result is empty.

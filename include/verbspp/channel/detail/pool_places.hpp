@@ -95,7 +95,7 @@ class pool_places : public memory_keeper {
       destroy();
   }
 
-  /// As `give_back`, for the place of a receive that was not filled.
+  /// Like `give_back`, for the place of a receive that was not filled.
   void give_back_unfilled(std::uint32_t place) noexcept {
     record(place).next = place_record::taken;
     give_back(place);

@@ -103,7 +103,7 @@ class receive_slots {
   [[nodiscard]] VERBSPP_DATA_PATH bool has_room() const noexcept {
     return room() != 0 && free_ != no_slot;
   }
-  /// As `send_window::need_not_wait`.
+  /// Like `send_window::need_not_wait`.
   [[nodiscard]] VERBSPP_DATA_PATH bool need_not_wait() const noexcept {
     return has_room() || !is_open();
   }

@@ -106,7 +106,7 @@ class send_window {
 
   /// Records that an outstanding request has no handle, or no longer has one.
   void note_unheld(std::uint64_t number) noexcept;
-  /// As `keep`, for the request that was posted last, which has no handle.
+  /// Like `keep`, for the request that was posted last, which has no handle.
   VERBSPP_DATA_PATH void keep_unheld(std::uint64_t number, const kept_memory& memory) noexcept {
     record& posted = records_[place_of(number)];
     posted.memory = memory;
@@ -158,7 +158,7 @@ class send_window {
     const std::uint32_t earlier = distance_to(wr_id);
     if (is_new(earlier)) complete_until(completed_ + earlier + 1, guard);
   }
-  /// As `complete`, but inline for the oldest request in flight.
+  /// Like `complete`, but inline for the oldest request in flight.
   VERBSPP_DATA_PATH void complete_one(std::uint64_t wr_id, memory_guard& guard) noexcept {
     if (distance_to(wr_id) != 0) [[unlikely]]
       return complete(wr_id, guard);
