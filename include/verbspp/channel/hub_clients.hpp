@@ -99,8 +99,8 @@ class hub_clients {
     [[nodiscard]] Data& data() const noexcept { return *self().data; }
     /// Returns the next message of those that had arrived before the turn began. Messages that
     /// arrive during the turn belong to the next one. Messages that are not taken are returned
-    /// first in the next turn, unless the channel's queue pair was destroyed in this turn, as by
-    /// `close` and `renew`: then they are dropped when the turn ends.
+    /// first in the next turn, unless the channel's queue pair was destroyed in this turn, for
+    /// instance by `close` or `renew`: in that case, they are dropped when the turn ends.
     [[nodiscard]] std::optional<message> next() noexcept {
       assert(turn_.hub);
       message taken = turn_.next_message();

@@ -26,7 +26,7 @@ namespace verbspp {
 class message_pool {
  public:
   /// Allocates and registers `count` places of `size` bytes each, in one buffer. Each place begins
-  /// at a cache line, so no two places share one.
+  /// at the start of a cache line, so no two places share a cache line.
   /// \errors `invalid_input` if `count` or `size` is 0, or `count` is above 2^28; as
   /// `registered_buffer::allocate`
   [[nodiscard]] static result<message_pool> create(const class protection_domain& domain,

@@ -174,7 +174,7 @@ class typed_acceptor final : public acceptor_core {
 
 }  // namespace detail
 
-/// Accepts clients at a listener, and performs an exchange with each. Up to
+/// Accepts clients through a listener, and performs an exchange with each. Up to
 /// `acceptor_options::clients` exchanges proceed at the same time, of which up to
 /// `acceptor_options::handshakes` are in the handshake. Below these maximums, no client waits for a
 /// slow or silent one.

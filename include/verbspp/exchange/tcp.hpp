@@ -33,7 +33,7 @@ class tcp_socket {
   }
   ~tcp_socket() { close(); }
 
-  /// Connects to a port number of a host, which is given by its name or its address (IPv4 or IPv6).
+  /// Connects to a port of a host. The host is given by its name or its address (IPv4 or IPv6).
   ///
   /// If a name has several addresses, the first 16 are tried one after another, in the order in
   /// which the system returns them. Each address is tried for an equal share of the remaining time.

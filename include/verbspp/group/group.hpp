@@ -46,7 +46,7 @@ namespace verbspp {
 /// any peer, have finished; and `scatter`, `gather` and `multicast` post to all listed peers, and
 /// wait until all requests have finished, with one limit. An operation on several peers makes two
 /// allocations for its handles and results. A scope makes one allocation, and another one for each
-/// of its operations on more than 64 peers. Connecting a peer at its first use allocates more.
+/// of its operations on more than 64 peers. Connecting a peer on its first use allocates more.
 ///
 /// In a world that connects lazily, a peer is connected by the first of these operations that
 /// includes it. Call `connect` before you use `peers[n]` directly. An operation first posts to the
@@ -216,7 +216,7 @@ class group : public group_operations<group> {
     connector_ = &by;
     size_ = size;
   }
-  /// Used by the library only: the object that connects peers at their first use; null if the
+  /// Used by the library only: the object that connects peers on their first use; null if the
   /// program connects all members.
   [[nodiscard]] detail::member_connector* connector() const noexcept { return connector_; }
   /// Used by the library only: true if this peer still has to be connected.
@@ -240,7 +240,7 @@ class group : public group_operations<group> {
   /// not have to connect: success if the peer is connected, otherwise the reason why it is not.
   [[nodiscard]] transport_result<completed_work> state_of(std::uint32_t peer) const noexcept;
   /// Used by the library only: responds to connection requests from peers, in a group that connects
-  /// its peers at their first use.
+  /// its peers on their first use.
   void serve() noexcept {
     if (connector_ != nullptr) connector_->serve(*this);
   }

@@ -39,7 +39,7 @@ concept TakesPartsOfPeers =
 /// The object that `group::scope` passes to its function: it accepts requests for any peer. All
 /// requests have finished when the scope returns.
 ///
-/// `scope[peer]` is the scope of that peer's channel, which is opened at its first use. If a queue
+/// `scope[peer]` is the scope of that peer's channel, which is opened on its first use. If a queue
 /// is full, posting waits for room until the scope's limit is reached. In a world that connects
 /// lazily, the first use also connects the peer. If connecting fails, `scope[peer]` refuses
 /// requests as an empty channel does, and the next use tries to connect again. Requests for numbers

@@ -21,7 +21,7 @@ namespace verbspp {
 /// The data that a peer needs to connect to a queue pair (on UD, to send to it), or to explain why
 /// it cannot.
 ///
-/// A plain value. The caller sends it to the peer by any means, as encoded by `encode`.
+/// A plain value. The caller encodes it with `encode`, and sends it to the peer by any means.
 struct endpoint {
   static constexpr std::size_t encoded_size = 368;
   /// The size in format version 2. In both versions, the length can be determined from the first 44

@@ -333,9 +333,9 @@ class VERBSPP_CONSUMABLE queue_pair
   }
 
   /// Accepts datagrams to a multicast group (`ibv_attach_mcast`), until the queue pair leaves it or
-  /// is destroyed. On InfiniBand, the port must also have joined the group at the subnet manager
-  /// (as `rdma_join_multicast` does); the response of the subnet manager contains the group's LID.
-  /// On Ethernet, the LID is 0, and the host must be a member of the IP group
+  /// is destroyed. On InfiniBand, the port must also have joined the group through the subnet
+  /// manager (as `rdma_join_multicast` does); the response of the subnet manager contains the
+  /// group's LID. On Ethernet, the LID is 0, and the host must be a member of the IP group
   /// (`IP_ADD_MEMBERSHIP`). The GID of an IPv4 group is its IPv4-mapped address.
   /// \errors `invalid_input` if the GID is not a multicast GID, or the queue pair has joined the
   /// group already, or was moved from; `resource_exhausted`, `not_supported`, `driver`

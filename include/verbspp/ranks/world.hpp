@@ -82,8 +82,8 @@ class channel_source_of final : public channel_source {
 
 }  // namespace detail
 
-/// A group of processes or threads that are numbered by ranks, 0 to size - 1. Each rank is
-/// connected to all ranks, including itself: from the start or, with `join_lazily`, at the first
+/// A group of processes or threads, called ranks, which are numbered from 0 to size - 1. Each rank
+/// is connected to all ranks, including itself: from the start or, with `join_lazily`, on first
 /// use.
 ///
 ///     VERBSPP_TRY(launched, tcp_bootstrap::from_environment(30s));

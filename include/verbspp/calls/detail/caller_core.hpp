@@ -127,8 +127,8 @@ class caller_core : public counted {
   /// The error for a call whose lent memory the service may still access.
   [[nodiscard]] static error still_accessible(const char* method) noexcept;
 
-  // The queue of awaited calls that wait for a credit. While the queue is not empty, calls by
-  // `post_call` fail (`would_block`), so that they do not overtake the calls in the queue.
+  // The queue of awaited calls that wait for a credit. While the queue is not empty, `post_call`
+  // fails (`would_block`), so that its calls do not overtake those in the queue.
   void enter_queue(const method_description& of) noexcept {
     ++queued_;
     add(counters_of(of.number).counted.waits, 1);

@@ -140,7 +140,7 @@ class continuations {
   continuation_list receives_{};
   continuation_list conditions_{};
   time_point alarm_ = (time_point::max)();
-  bool has_tick_ = false;  ///< the alarm is early enough for default limits that did not start yet
+  bool has_tick_ = false;  ///< the alarm is early enough for default limits that have not started
   stoppable_sleep& polls_;
   bool has_stop_ = false;  ///< accessed atomically
 };

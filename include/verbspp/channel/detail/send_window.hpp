@@ -20,7 +20,7 @@ namespace verbspp::detail {
 struct lost_sends {
   static constexpr std::uint64_t none = ~std::uint64_t{0};
   std::uint64_t first = none;
-  std::uint64_t end = none;   ///< after the connection's last request; set by the next connection
+  std::uint64_t end = none;   ///< the first number of the next connection, which sets it
   std::uint64_t root = none;  ///< the request that failed by itself; the others were flushed
   std::uint32_t status = 0;
   std::uint32_t vendor_code = 0;

@@ -26,7 +26,7 @@ class acceptor_core {
   acceptor_core& operator=(const acceptor_core&) = delete;
   virtual ~acceptor_core();
 
-  /// Starts to accept clients at the listener.
+  /// Starts to accept clients through the listener.
   /// \errors as `accept_exchanges`
   [[nodiscard]] result<void> open(tcp_listener listener) noexcept;
   [[nodiscard]] result<void> advance() noexcept;

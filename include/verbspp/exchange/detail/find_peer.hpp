@@ -14,8 +14,8 @@
 
 namespace verbspp::detail {
 
-/// Connects to the peer, and accepts connections at the listener, until both ends agree on one of
-/// the connections. The other connections are refused. Only `wait` blocks. The object cannot be
+/// Connects to the peer, and accepts connections through the listener, until both ends agree on one
+/// of the connections. The other connections are refused. Only `wait` blocks. The object cannot be
 /// moved.
 class peer_search {
  public:

@@ -36,7 +36,7 @@ struct connecting_peers {
   [[nodiscard]] group_results take_results() noexcept { return {std::move(results), size}; }
 };
 
-/// Connects the members of a group at their first use. Worlds implement this (`first_contact`),
+/// Connects the members of a group on their first use. Worlds implement this (`first_contact`),
 /// because a world has the addresses of its members.
 ///
 /// Thread rule: as for the group.
