@@ -52,9 +52,9 @@ transport_result<void> measure(channel& peer, const options& given, gather_eleme
 
 transport_result<void> run(const options& given) {
   VERBSPP_TRY(context, open_device(given.device));
-  // This comes before the buffers are allocated, because memory is allocated on the NUMA node of
-  // the thread that first touches it. If the device has no NUMA node, as the software device by
-  // default, the thread is not moved.
+  // The thread is bound before the buffers are allocated, because memory is allocated on the NUMA
+  // node of the thread that first touches it. If the device has no NUMA node, which is the default
+  // for the software device, the thread is not moved.
   VERBSPP_TRYV(bind_this_thread_near(context, numa_binding::as_far_as_possible));
   VERBSPP_TRY(domain, protection_domain::allocate(context));
   using buffer = registered_buffer<access::local_write | access::remote_write>;

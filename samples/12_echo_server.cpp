@@ -4,8 +4,8 @@
 /// echoes messages directly from the places of the pool in which they arrived.
 ///
 /// Some clients finish, others are killed, reconnect, are slow, or are silent. Finally the server
-/// stops while some of them are still sending. The clients are threads of this program, which
-/// connect by TCP.
+/// stops while some of them are still sending. The clients are threads of this program, and connect
+/// by TCP.
 
 #include <verbspp/channel.hpp>
 #include <verbspp/exchange.hpp>

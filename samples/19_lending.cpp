@@ -4,7 +4,7 @@
 /// succeeded, no write of that client reaches the memory; the other clients continue.
 ///
 /// An acceptor connects the clients. Each of them has its own memory window, whose key is useless
-/// to the others. The clients are threads of this program, which connect by TCP.
+/// to the others. The clients are threads of this program, and connect by TCP.
 
 #include <verbspp/channel.hpp>
 #include <verbspp/exchange.hpp>

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// One thread that waits with io_uring: for the messages of a channel, and for the bytes of a
-/// socket. The peer is a thread of this program. Exits with 77 if the kernel does not allow
-/// io_uring.
+/// One thread waits with io_uring for both the messages of a channel and the bytes of a socket. The
+/// peer is a thread of this program. Exits with 77 if the kernel does not allow io_uring.
 
 #include <verbspp/channel.hpp>
 

@@ -3,9 +3,9 @@
 /// A key-value store that clients call. It answers most calls immediately. A client can also wait
 /// for a key: the service keeps the call, and answers it when another client stores the key.
 ///
-/// The clients are threads of this program, which connect by TCP. One client disconnects
-/// while its call is in flight. Two others wait for a key that no client stores, until their limit,
-/// and then for one that is stored.
+/// The clients are threads of this program, and connect by TCP. One client disconnects while its
+/// call is in flight. Two others wait for a key that no client stores, until their limit, and then
+/// for one that is stored.
 
 #include <verbspp/calls.hpp>
 #include <verbspp/exchange.hpp>

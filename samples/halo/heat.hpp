@@ -181,7 +181,7 @@ inline void advance(const field& from, const field& to, std::size_t first_row, s
 inline void advance_interior(const field& from, const field& to) {
   advance(from, to, 2, from.rows(), 2, from.columns());
 }
-/// Performs one step for the other points.
+/// Performs one step for the points that depend on the border.
 inline void advance_edges(const field& from, const field& to) {
   const std::size_t rows = from.rows();
   const std::size_t columns = from.columns();

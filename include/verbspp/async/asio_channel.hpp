@@ -404,9 +404,9 @@ inline namespace VERBSPP_DETAIL_ASIO {
 /// associated allocator provides the memory for the operation's state.
 ///
 /// The channel's default limit applies to requests, as for `async_operations`. Terminal or partial
-/// cancellation, by the associated cancellation slot, ends only the wait for the operation
+/// cancellation, through the associated cancellation slot, ends only the wait for the operation
 /// (`cancelled`): a request that was posted continues, and keeps its memory until the device has
-/// released it. The `memory` of the `finished` is then empty.
+/// released it. The `memory` of the `finished` result is then empty.
 ///
 /// A move-only owner of the channel. Destroying it closes the channel, so its operations complete.
 /// If the execution context is destroyed first, they do not complete: their handlers are destroyed.

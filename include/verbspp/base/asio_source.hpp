@@ -132,7 +132,7 @@ inline namespace VERBSPP_DETAIL_ASIO {
 ///
 /// It does not own the source, which must outlive it and must not be moved. A source can have only
 /// one `asio_source` at a time. Use `asio_channel` for channels, and for the inbox of a channel.
-/// For an `exchange_session`, let Asio wait for the events of its descriptor that `events()`
+/// For an `exchange_session`, let Asio wait on its descriptor for the events that `events()`
 /// returns.
 ///
 /// Move-only. It must not outlive the execution context. Thread rule: one thread at a time, as for

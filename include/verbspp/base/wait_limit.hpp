@@ -60,7 +60,8 @@ inline constexpr stop_token_operations operations_of_stop_token = {
 template <class Number, class Period>
 [[nodiscard]] constexpr std::chrono::nanoseconds bounded(
     std::chrono::duration<Number, Period> length) noexcept {
-  // Other types are compared as floating-point numbers, because the limit may not fit them.
+  // Other types are compared as floating-point numbers, because the limit may not fit into those
+  // types.
   using compared =
       std::conditional_t<std::is_same_v<Number, std::int64_t> &&
                              std::ratio_greater_equal_v<Period, std::nano>,

@@ -369,9 +369,9 @@ class caller {
   /// The channel, for event loops, `channel::poll` and `channel::failure`. \pre the caller was not
   /// moved from
   [[nodiscard]] channel& link() noexcept { return core_->link(); }
-  /// The counters. Each counter is exact, but they are read one after the other. This may be called
-  /// on any thread, except during `start`, which sets the counters to 0. \pre the caller was not
-  /// moved from
+  /// The counters. Each counter is exact, but the counters are read one after the other. This may
+  /// be called on any thread, except during `start`, which sets the counters to 0. \pre the caller
+  /// was not moved from
   [[nodiscard]] caller_statistics statistics() const noexcept { return core_->statistics(); }
   /// The counters of one method. Methods that were not passed to `start` share their counters with
   /// the messages of the library itself.

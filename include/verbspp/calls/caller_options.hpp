@@ -22,9 +22,9 @@ struct caller_options {
   std::uint32_t lanes = 1;
   /// The maximum size of lent memory whose bytes are sent, in bytes; with 0, memory is never sent.
   /// If the maximum of the service is smaller, that maximum applies. The bytes must also fit a
-  /// message of `message_size` bytes, together with the request or the answer. Such a call needs no
-  /// lane. Memory is not sent if the answer may have any size, or if the size of the request is
-  /// known only when it is encoded.
+  /// message of `message_size` bytes, together with the request or the answer. A call whose memory
+  /// is sent needs no lane. Memory is not sent if the answer may have any size, or if the size of
+  /// the request is known only when it is encoded.
   std::uint32_t sent_size = 65'536;
   /// If `call` lends, over a lane, memory that is not registered with `access::window_bind`, and
   /// that has at most this many bytes, the memory is copied; larger memory is registered for the

@@ -79,7 +79,7 @@ template <>
 struct codec<bytes> {
   static constexpr std::uint32_t size = any_size;
 
-  /// The bytes may overlap, since a handler may answer with bytes of the request.
+  /// `value` and `into` may overlap, since a handler may answer with bytes of the request.
   [[nodiscard]] static result<std::size_t> encode(std::span<const std::byte> value,
                                                   std::span<std::byte> into) noexcept {
     if (into.size() < value.size()) [[unlikely]]

@@ -384,8 +384,8 @@ class service {
   [[nodiscard]] std::uint32_t clients() const noexcept {
     return core_ ? core_->clients().size() : 0;
   }
-  /// The counters. Each counter is exact, but they are read one after the other. \pre the service
-  /// was not moved from
+  /// The counters. Each counter is exact, but the counters are read one after the other. \pre the
+  /// service was not moved from
   [[nodiscard]] service_statistics statistics() const noexcept { return core_->statistics(); }
   /// The counters of one method; all 0 if the service does not have it.
   template <Method Called>

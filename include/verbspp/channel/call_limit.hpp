@@ -31,8 +31,9 @@ inline constexpr wait_limit default_limit = wait_limit::forever();
 ///
 /// For requests, a duration begins when the call begins to wait, so a call whose request has
 /// finished already does not read the clock. If a blocking operation, such as `channel::send`,
-/// waits for room in the queue, the duration begins again when it then waits for the request. The
-/// object refers to its argument unless that is a duration, so it must not be stored.
+/// waits for room in the queue, the duration begins again when it then waits for the request.
+/// Unless its argument is a duration, the object refers to that argument, so the object must not be
+/// stored.
 class call_limit {
  public:
   template <class Number, class Period>

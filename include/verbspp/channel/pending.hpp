@@ -166,8 +166,9 @@ class [[nodiscard]] pending<void> : public detail::pending_request {
   void detach() = delete;  // memory is borrowed: the handle must wait; post owned or shared memory
 };
 
-/// A handle to a request in flight which itself keeps its memory alive. Outside of scopes, the
-/// functions that post a shared buffer, or that send or write a message from a pool, return it.
+/// A handle to a request in flight. The request itself keeps its memory alive. Outside of scopes,
+/// the functions that post a shared buffer, or that send or write a message from a pool, return
+/// such a handle.
 ///
 /// Like a `pending`, but it need not be kept: dropping it does not wait, since the memory stays
 /// until the device no longer accesses it. If the request fails after its handle was dropped, the

@@ -65,8 +65,8 @@ struct cm_route_options {
 };
 
 /// The options of a connection request. The peer is asked to use the parameters `retries` and
-/// `rnr_retries`. A queue pair or channel of this library, at either end, uses those of its
-/// builder.
+/// `rnr_retries`. A queue pair or channel of this library, at either end, uses the parameters of
+/// its builder instead.
 struct cm_connect_options {
   cm_request_data data{};
   /// The number of times that the peer should retransmit a packet that is not acknowledged.

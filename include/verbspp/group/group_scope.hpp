@@ -167,7 +167,7 @@ class group_scope : public group_operations<group_scope> {
   std::uint32_t size_;  ///< the group's size when the scope began
   wait_limit limit_;
   std::optional<channel_scope> refusing_{};
-  group* connects_;  ///< null if the group does not connect peers at their first use
+  group* connects_;  ///< null if the group does not connect peers on their first use
 };
 
 /// The object that `group::manual_scope` passes to its function. The function has to retrieve the

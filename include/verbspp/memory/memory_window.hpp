@@ -30,7 +30,7 @@ enum class memory_window_type : std::uint8_t {
 [[nodiscard]] const char* to_string(memory_window_type type) noexcept;
 
 /// Windows whose bind is an ordinary work request, which can be part of a batch. The bind of a
-/// window of type 1 is posted by a call of its own.
+/// window of type 1 is posted through a separate call.
 template <memory_window_type Type>
 concept BoundByRequest =
     detail::because(Type == memory_window_type::type_2,

@@ -22,7 +22,7 @@ class tcp_rank;
 struct tcp_launch {
   std::uint32_t rank = 0;
   std::uint32_t size = 0;
-  /// The host and port of rank 0: "node17:4711", "[fe80::1%eth0]:4711".
+  /// The host and port of rank 0, such as "node17:4711" or "[fe80::1%eth0]:4711".
   std::string_view meeting_point{};
   /// The name of the world: up to 64 bytes, the same for all ranks. The meeting point refuses ranks
   /// of a world with a different name.

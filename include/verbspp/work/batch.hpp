@@ -75,7 +75,7 @@ class extended_posting {
       ibv_wr_set_sge(native_, elements.single.lkey, elements.single.addr, elements.single.length);
     } else if constexpr (traits::has_elements) {
       // Drivers finish building a request when its elements are set, so this call is necessary even
-      // if there are none.
+      // if there are no elements.
       ibv_wr_set_sge_list(native_, 0, nullptr);
     }
   }

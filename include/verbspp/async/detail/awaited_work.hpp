@@ -356,8 +356,8 @@ class [[nodiscard]] awaited_result : awaited {
   }
 
  private:
-  /// If the request was flushed because this wait's limit broke the channel, the limit is the
-  /// cause.
+  /// If the request was flushed because this wait's limit broke the channel, reports the limit as
+  /// the cause.
   static void blame(transport_result<completed_work>& done, const error& root) noexcept {
     if (done.has_error() && !channel_core::is_lost(done.assume_error())) done = root;
   }

@@ -144,9 +144,10 @@ struct loan {
 
 /// The service's end of a lane. A call that uses it keeps a reference to it.
 ///
-/// The accesses of a call block the thread of its handler, or coroutines await them; not both at
-/// the same time. The thread that has the client's turn polls for awaited accesses, see
-/// `calling_client`. It resumes coroutines without holding the lock.
+/// An access of a call either blocks the thread of the handler, or is awaited by a coroutine. A
+/// call cannot have accesses of both kinds at the same time. The thread that has the client's turn
+/// polls for awaited accesses (see `calling_client`), and resumes the coroutines without holding
+/// the lock.
 class serving_lane : public counted {
  public:
   /// An awaited access. When it has finished, it is in the lane's list until its coroutine is

@@ -249,7 +249,7 @@ class send_window {
   std::uint64_t next_ = 1;
   std::uint64_t end_ = 1;  ///< the first request number for which there is no room
   std::uint64_t completed_ = 1;
-  std::uint64_t succeeded_ = 1;     ///< as `completed_`, but 0 while results are suspect
+  std::uint64_t succeeded_ = 1;     ///< like `completed_`, but 0 while results are suspect
   std::uint64_t signaled_end_ = 1;  ///< valid while streams are open
   std::uint64_t usable_ = 0;        ///< the capacity while the queue is open, else 0
   std::uint32_t care_ = 0;          ///< the number of reasons for `needs_care`
