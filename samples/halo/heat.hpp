@@ -218,7 +218,7 @@ inline double difference_to_serial(const settings& given, const part& of, const 
           largest, std::abs(found.row(i)[j] - solution.row(of.first_row + i)[of.first_column + j]));
   return largest;
 }
-/// All ranks compute points with the same operations, but the compiler may fuse some of them to
+/// All ranks compute points with the same operations, but the compiler may fuse some of them into
 /// multiply-adds, so results may differ by rounding.
 constexpr double tolerance = 1e-12;
 

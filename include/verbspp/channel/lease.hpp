@@ -309,9 +309,9 @@ class VERBSPP_CONSUMABLE lease_base {
 /// **The memory.** A lease of a part of a region *borrows* the memory: the caller has to keep the
 /// region and its bytes until the lease is over. While a window of the lease is bound,
 /// deregistering the region fails. A lease of a shared buffer, or a part of one, keeps the pages
-/// alive. A lease of an owned buffer, or a part of one, owns it: `lease<Rights, Memory>`, whose
-/// `revoke` returns it. If the device does not release the memory, a lease that shares or owns the
-/// memory never frees it.
+/// alive. A lease of an owned buffer, or a part of one, owns the buffer: it is a `lease<Rights,
+/// Memory>`, whose `revoke` returns the buffer. If the device does not release the memory, a lease
+/// that shares or owns the memory never frees it.
 ///
 /// A move-only owner; assigning to a lease revokes the previous one. A lease that was default
 /// constructed or moved from is empty. Thread rule: one thread at a time for the lease and its

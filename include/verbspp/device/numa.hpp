@@ -55,8 +55,8 @@ enum class numa_binding : std::uint8_t {
 [[nodiscard]] result<bool> bind_this_thread_near(const context& opened, numa_binding how) noexcept;
 
 namespace detail {
-// These are like the functions above, but for a device name. `sysfs` is the directory at which
-// sysfs is mounted, usually "/sys".
+// These are like the functions above, but for a device name. `sysfs` is the directory where sysfs
+// is mounted, usually "/sys".
 [[nodiscard]] result<std::optional<numa_node>> numa_node_of(const char* sysfs,
                                                             const char* name) noexcept;
 [[nodiscard]] result<bool> bind_this_thread_near(const char* sysfs, const char* name,

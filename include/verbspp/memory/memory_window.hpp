@@ -70,7 +70,8 @@ class memory_window_owner {
 
  private:
   // The domain to which the window belongs. For a window that was created in a parent domain, this
-  // is the protection domain that the parent domain combines, unless C code has created the window.
+  // is the protection domain from which the parent domain was created, unless C code has created
+  // the window.
   protection_domain domain_;
   ibv_mw* native_ = nullptr;
   ownership whose_ = ownership::taken;

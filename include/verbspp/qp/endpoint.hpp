@@ -46,8 +46,8 @@ struct endpoint {
   /// True if the MTU was requested, so that this end accepts no smaller one.
   bool is_mtu_asked_for = false;
   /// The traffic class of this end's packets; 0 means to adopt the peer's. Ends with different
-  /// traffic classes do not connect, because packets would then get a different quality of service
-  /// from their acknowledgements.
+  /// traffic classes do not connect, because packets and their acknowledgements would then get
+  /// different qualities of service.
   verbspp::traffic_class traffic_class{};
   /// The service level of this end's packets; 0 means to adopt the peer's. Ends with different
   /// service levels do not connect.

@@ -280,8 +280,9 @@ class VERBSPP_CONSUMABLE queue_pair
   assume_state() && noexcept {
     return in_state<Actual>(std::move(data_));
   }
-  /// Returns the queue pair with the type for any state. This is for a queue pair whose state was
-  /// changed by C code, through the `native_handle`, so that its type no longer matches.
+  /// Returns the queue pair with the type for a state that the caller claims. This is for a queue
+  /// pair whose state was changed by C code, through the `native_handle`, so that its type no
+  /// longer matches.
   ///
   /// The given state is not checked, and the type then allows all operations of that state. The
   /// kernel rejects transitions that are impossible from the actual state, but it may perform one

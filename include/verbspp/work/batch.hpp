@@ -29,7 +29,7 @@ namespace verbspp {
 namespace detail {
 
 /// Returns the error for a failure of the extended interface. `longest_inline` is the length of the
-/// longest inline data in the batch, `most_elements` is the length of the longest range of
+/// longest inline data in the batch, and `most_elements` is the length of the longest range of
 /// elements.
 [[nodiscard, gnu::cold]] batch_error extended_post_failure(
     int returned, std::uint32_t longest_inline, std::size_t most_elements,

@@ -171,7 +171,7 @@ class channel_connection {
   // Support for the program's event loops. The descriptor is created when it is first needed.
 
   [[nodiscard]] bool has_loop() const noexcept { return loop_ != nullptr; }
-  /// The descriptor; -1 if `channel::file_descriptor` is.
+  /// The descriptor; -1 in the same cases as `channel::file_descriptor`.
   [[nodiscard]] int loop_descriptor() noexcept;
   /// Reads the pending events, and requests an event for the next completion.
   /// \errors as `channel::request_notification`, except for `not_connected`

@@ -14,8 +14,8 @@ inline constexpr std::uint32_t no_slot = (1U << slot_index_bits) - 1;
 inline constexpr std::uint64_t one_use = std::uint64_t{1} << slot_index_bits;
 
 /// The highest byte of a `wr_id` is the operation, because failed completions do not report the
-/// operation. If the operation is a receive, it sets the sign bit. The other bytes are the id of
-/// the receive's slot, or the number of a request in the send queue. Such a number never becomes so
+/// operation. If the operation is a receive, the sign bit is set. The other bytes are the id of the
+/// receive's slot, or the number of a request in the send queue. Such a number never becomes so
 /// large that it needs the highest byte.
 inline constexpr unsigned operation_at = 56;
 inline constexpr std::uint64_t below_operation = (std::uint64_t{1} << operation_at) - 1;
