@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Channels, which connect to a peer and guard the memory that their requests use, with their hubs,
-/// inboxes, message pools, leases and scopes.
+/// Channels, with their hubs, inboxes, message pools, leases and scopes. A channel connects to a
+/// peer, and guards the memory that its requests use.
 #pragma once
 
 #include <verbspp/async/callback.hpp>

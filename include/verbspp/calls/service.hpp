@@ -85,9 +85,9 @@ class [[nodiscard]] received_call {
   /// limits the size of one part (`max_msg_sz` of its port).
   ///
   /// If the memory was sent with the call (`service_options::sent_size`), this only copies, and the
-  /// elements must refer to memory that the program can access. Otherwise, it fails if the caller
-  /// has ended the call, which ends the access to its memory. The connection of the client is not
-  /// affected.
+  /// elements must refer to memory that the program can access. Otherwise, this function fails if
+  /// the caller has ended the call, which ends the access to the caller's memory. The connection of
+  /// the client is not affected.
   /// \errors `invalid_input` if the bytes are not within the lent memory, or the call was answered
   /// already; `busy` if awaited accesses of the call are open, or another thread accesses the
   /// memory; those of `channel::read`

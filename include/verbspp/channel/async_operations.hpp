@@ -250,9 +250,9 @@ plain(const async_fetch_and_add_operation& from, const scatter_list& result) noe
 /// sends or writes it. Borrowed memory does not compile.
 ///
 /// Without a limit, the channel's default limit applies to the wait for room and to the wait for
-/// the request, and each may exceed it by a quarter. If the limit is reached, the channel breaks,
-/// as it does in all waits for requests. The exception is a request that was still waiting for room
-/// in the queue: it is not posted, and the channel is not affected.
+/// the request. Each of these waits may exceed the limit by a quarter. If the limit is reached, the
+/// channel breaks, as it does in all waits for requests. The exception is a request that was still
+/// waiting for room in the queue: it is not posted, and the channel is not affected.
 ///
 /// Await the returned object in the expression that creates it, because it refers to the arguments
 /// and to inline bytes without copying them. `Poster` provides `core()`, which returns the
@@ -340,7 +340,7 @@ class async_operations {
   }
 
   /// Waits until the send queue has room for this number of requests, without posting anything.
-  /// Before this coroutine uses the room, others that wait for room may use it.
+  /// Before this coroutine uses the room, other coroutines that wait for room may use it.
   /// \errors `invalid_input` if the queue cannot hold that many requests; `timed_out`, `cancelled`:
   /// the channel is not affected; `not_connected` if the channel is not connected
   [[nodiscard]] detail::dependent_on<detail::awaited_room, Poster> async_room(

@@ -146,7 +146,7 @@ class channel : public detail::core_owner,
   /// the wait at the end. A given limit covers all of these waits together; without one, the
   /// channel's default limit applies to each of them.
   /// \returns the function's result (void, a value, or a result's value), or a `scope_error`, which
-  /// separates the function's own error from those of requests whose results were not taken
+  /// separates the function's own error from the errors of requests whose results were not taken
   template <class Function>
   VERBSPP_DATA_PATH auto scope(Function&& function,
                                const wait_limit& limit = detail::default_limit) {
@@ -277,7 +277,7 @@ class channel : public detail::core_owner,
 
 /// A channel before its first handshake. It has an endpoint for the peer, and accepts receive
 /// requests, so that they are ready for the peer's first messages. If its hub has a pool, the hub
-/// posts them instead.
+/// posts the receives instead.
 ///
 /// A move-only owner. Thread rule: as for a channel.
 class prepared_channel : public detail::core_owner,

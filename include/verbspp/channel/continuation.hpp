@@ -29,12 +29,12 @@ class continuation_list;
 ///     done next;
 ///     if (!work.then(next)) ...  // the request has finished already: take the result now
 ///
-/// `channel::poll` calls it, on the thread that polls. By then, the handle has the result, and the
-/// memory of the request belongs to the program again. Continuations of one queue are called in the
-/// order of their requests. If the channel breaks, requests finish as failures, and `poll` calls
-/// their continuations. `channel::close` and `channel::renew` call continuations, too, and the
-/// destructor of the channel calls all that are left. The waits of the channel, and of its handles,
-/// scopes and inboxes, call no continuations.
+/// `channel::poll` calls the function, on the thread that polls. By then, the handle has the
+/// result, and the memory of the request belongs to the program again. Continuations of one queue
+/// are called in the order of their requests. If the channel breaks, requests finish as failures,
+/// and `poll` calls their continuations. `channel::close` and `channel::renew` call continuations,
+/// too, and the destructor of the channel calls all that are left. The waits of the channel, and of
+/// its handles, scopes and inboxes, call no continuations.
 ///
 /// The function may do anything that the thread may do with the channel: post, give a handle a
 /// continuation, wait, destroy the channel, or destroy the continuation itself.
@@ -46,8 +46,8 @@ class continuation_list;
 /// was reached.
 ///
 /// The program owns the object, and has to keep it until the call. Destroying it cancels only the
-/// call: the request continues. It can be used again after the call. It can be neither copied nor
-/// moved. Thread rule: as for the channel.
+/// call: the request continues. The object can be used again after the call. It can be neither
+/// copied nor moved. Thread rule: as for the channel.
 class continuation : detail::list_links {
  public:
   using function = void (*)(continuation& self) noexcept;

@@ -276,11 +276,11 @@ class VERBSPP_CONSUMABLE lease_base {
 /// same happens if the limit is reached during the wait, which also breaks the channel, and if a
 /// lease is destroyed while requests are in the send queue, since a destructor should not wait for
 /// them. If a lease is destroyed before its bind has been carried out, the destructor waits for the
-/// bind; if that takes longer than one second, or than a shorter default limit of the channel, the
-/// channel breaks. The destructor waits in the same way for an invalidation that `async_revoke` has
-/// posted. The peer may still have access only if `revoke` returns `driver`; the memory must not be
-/// freed in that case, and a lease that owns it never frees it. Other errors report how the wait
-/// ended.
+/// bind; if that takes longer than one second, or longer than the channel's default limit if it is
+/// shorter, the channel breaks. The destructor waits in the same way for an invalidation that
+/// `async_revoke` has posted. The peer may still have access only if `revoke` returns `driver`; the
+/// memory must not be freed in that case, and a lease that owns it never frees it. Other errors
+/// report how the wait ended.
 ///
 /// **When the peer uses a lease that was revoked**, by a write, a read or an atomic over an RC
 /// connection that has not ended, its request fails with a remote access error, and its channel

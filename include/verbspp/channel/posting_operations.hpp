@@ -119,8 +119,8 @@ class channel_operations
 };
 
 /// The operations that channels and their scopes post. Each returns a handle to the request. The
-/// memory of a request is given as elements, or as an object. The request then covers all of the
-/// object, and the operation names no elements. A part of a buffer is an object, too
+/// memory of a request is given as elements, or as an object. With an object, the request covers
+/// all of the object, and the operation names no elements. A part of a buffer is an object, too
 /// (`registered_buffer::part`).
 ///
 /// - Memory with a single owner, such as a `registered_buffer`, is moved into the handle, and is

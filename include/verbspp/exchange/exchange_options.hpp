@@ -25,8 +25,8 @@ struct exchange_options {
   std::string_view application{};
   /// The version of the program's own protocol, the same at both ends.
   std::uint32_t version = 0;
-  /// A secret that the programs that may connect to each other share: 16 to 256 bytes, preferably
-  /// 32 random ones, the same at both ends. If the secret is empty, any program may connect. A peer
+  /// A secret shared by the programs that may connect to each other: 16 to 256 bytes, preferably 32
+  /// random ones, the same at both ends. If the secret is empty, any program may connect. A peer
   /// that does not know the secret receives neither the endpoint nor the values. Both are
   /// encrypted, so an attacker that reads or relays the exchange learns no memory keys. RDMA
   /// traffic itself is not encrypted: an attacker that reads it learns the data and the keys in it.

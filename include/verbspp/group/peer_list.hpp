@@ -12,9 +12,9 @@
 
 namespace verbspp {
 
-/// The peers of an operation, identified by their numbers in a group. Requests are posted in this
-/// order, first to the peers that are connected, then to those that still have to be connected.
-/// Pass `{0, 2}`, a contiguous range of `std::uint32_t`, or `group::all()`.
+/// The peers of an operation, identified by their numbers in a group. Requests are posted in the
+/// order of the list, first to the peers that are connected, then to those that still have to be
+/// connected. Pass `{0, 2}`, a contiguous range of `std::uint32_t`, or `group::all()`.
 ///
 /// This is a view: the range from which it was constructed must stay valid until the call to which
 /// it is passed has returned.

@@ -48,7 +48,7 @@ enum class wait_end : std::uint8_t {
 [[nodiscard]] const char* to_string(wait_end end) noexcept;
 
 /// The conditions of a watched file descriptor that end a wait. An error of the descriptor always
-/// ends it.
+/// ends the wait.
 enum class watch_for : std::uint8_t {
   data_or_hang_up,  ///< data to read, or the other end was closed
   hang_up,          ///< the other end was closed; data does not end the wait

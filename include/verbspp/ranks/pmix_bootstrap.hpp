@@ -23,9 +23,9 @@ class pmix_session;
 /// When the limit of a fence is reached, PMIx does not report which ranks are missing. It cannot
 /// continue after some ranks have abandoned a fence, so end the job in that case.
 ///
-/// All copies share one connection between the process and its launcher, which ends with the last
-/// copy. An object that was moved from refuses all calls (`invalid_input`). Thread rule: one thread
-/// at a time for all copies together.
+/// All copies share one connection between the process and its launcher. The connection ends with
+/// the last copy. An object that was moved from refuses all calls (`invalid_input`). Thread rule:
+/// one thread at a time for all copies together.
 class pmix_bootstrap {
  public:
   /// True if this process was started by such a launcher.

@@ -184,9 +184,9 @@ class listed_posting {
   }
 
   /// Posts the list by calling `post(first, &rejected)`. If that fails, `rejected` points to the
-  /// first request that was not posted; if it is still null, no request was posted.
-  /// `granted` contains the limits that the error message shows: the capacities of the queue pair,
-  /// or the maximum number of elements. It is a reference, because it is read only after a failure.
+  /// first request that was not posted; if it is still null, no request was posted. `granted`
+  /// contains the limits that the error message shows: the capacities of the queue pair, or the
+  /// maximum number of elements. `granted` is a reference, because it is read only after a failure.
   template <class Granted, class Post>
   [[nodiscard]] VERBSPP_DATA_PATH batch_result post(const char* operation, const Granted& granted,
                                                     Post post) noexcept {

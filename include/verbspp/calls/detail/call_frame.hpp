@@ -22,8 +22,8 @@ enum class call_frame_kind : std::uint8_t {
   lane_request = 5,  ///< asks the service to connect its end of a lane
 };
 
-/// The number that messages have in place of a method's number if they compare the methods of both
-/// ends, or ask for a lane.
+/// The number that takes the place of a method's number in messages that compare the methods of
+/// both ends, or that ask for a lane.
 inline constexpr std::uint16_t comparing_methods = 0;
 
 /// Converts a value from this machine's byte order to the byte order of the frames, which is

@@ -257,8 +257,8 @@ class lent_memory : public counted {
     return body_.first(body_.size() - bits().size()).subspan(request_offset());
   }
   /// Completes the body of an answer or refusal, whose own `size` bytes are in `space()`. If the
-  /// service has written to the lent memory, places the written bytes in front of them, and, if
-  /// there are gaps, the bits behind them. \returns the size of the whole body \pre is_sent()
+  /// service has written to the lent memory, places the written bytes in front of that body and, if
+  /// there are gaps, the bits behind it. \returns the size of the whole body \pre is_sent()
   [[nodiscard]] std::size_t complete(std::size_t size) noexcept;
 
  private:

@@ -134,8 +134,8 @@ class channel_connection {
   /// flushed, adds the cause of the flush.
   [[nodiscard]] work_error explained(const work_error& unnamed) noexcept;
   /// Returns the cause of a flush that no completion explains. Such a cause is an asynchronous
-  /// event of the device, for which this waits a short time. Empty if no event arrives, or if the
-  /// root is already certain.
+  /// event of the device, for which this function waits a short time. Empty if no event arrives, or
+  /// if the root is already certain.
   [[nodiscard]] std::optional<error> reason_of_flush() noexcept;
   /// Records that polling the completion queue has failed, and the value that it returned. \returns
   /// false if it had failed before

@@ -154,8 +154,8 @@ class pool_places : public memory_keeper {
   [[gnu::noinline]] void give_back_with_care(std::uint32_t place) noexcept;
   [[gnu::noinline]] void destroy() noexcept;
 
-  // The following functions change the list of free places, and are called with the lock, or while
-  // the process has only one thread.
+  // The following functions change the list of free places, and are called while the lock is held,
+  // or while the process has only one thread.
 
   /// Removes the first place from the list. \returns `place_record::end_of_list` if there is none
   [[nodiscard]] VERBSPP_DATA_PATH std::uint32_t unlist() noexcept {

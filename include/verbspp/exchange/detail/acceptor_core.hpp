@@ -128,7 +128,8 @@ class acceptor_core {
   /// All exchanges in progress. They all have the same time limit, so the oldest exchange reaches
   /// its limit first.
   age_list under_way_list_{.links = &client::under_way};
-  /// The clients that have not introduced themselves yet, or have not proven the secret.
+  /// The clients that have not introduced themselves yet, or have not proven that they know the
+  /// secret.
   age_list speaking_list_{.links = &client::speaking};
   std::uint32_t under_way_ = 0;
   std::uint32_t shaking_hands_ = 0;

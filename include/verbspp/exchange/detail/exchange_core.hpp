@@ -75,7 +75,8 @@ class exchange_core {
   void offer() noexcept;
   /// True if the exchange waits for this side's `offer`.
   [[nodiscard]] bool is_greeted() const noexcept { return awaited_ == awaited::decision; }
-  /// True if the peer has introduced itself and, if there is a secret, has proven it.
+  /// True if the peer has introduced itself and, if there is a secret, has proven that it knows the
+  /// secret.
   [[nodiscard]] bool has_greeted() const noexcept { return awaited_ > awaited::proof; }
   /// True if only the peer's last frame is missing.
   [[nodiscard]] bool awaits_last_frame() const noexcept { return awaited_ == awaited::done; }
