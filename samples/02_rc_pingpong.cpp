@@ -232,7 +232,7 @@ result<void> check_size(const options& given, const port_attributes& port) {
 }
 
 /// Builds a queue pair with the GID index and the path MTU that the user has given. The builder's
-/// defaults replace missing ones.
+/// defaults replace missing values.
 template <class Builder>
 auto build(const Builder& builder, const options& given) {
   const auto with_gid = [&](const auto& next) {

@@ -44,7 +44,7 @@ class inbox {
   [[nodiscard]] bool has_free_places() const { return free_places_ != 0; }
 
   /// Posts receives for the free places, with one doorbell, and then arms the event for the next
-  /// shortage. If the event were armed before the receives are posted, it might be raised
+  /// shortage. If the event were armed before the receives were posted, it might be raised
   /// immediately.
   transport_result<void> refill() {
     const auto posted = receives_.post_receive_batch<places>([&](auto& batch) {

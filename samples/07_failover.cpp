@@ -96,10 +96,10 @@ transport_result<void> run(std::string_view device_name) {
     return error(error_kind::mismatch, "failover", "the first path was expected to fail");
   std::cout << "failed: " << *outcome.root << "\nflushed after it: " << outcome.flushed << '\n';
 
-  // The device has moved the near queue pair to ERR; `assume_state` adjusts its type to this. It
-  // could be reset and connected again (see 03_state_machine), but is abandoned here. The far queue
-  // pair has refused the access, so the device moves it to ERR as well; `to_error` works before and
-  // after that.
+  // The device has moved the near queue pair to ERR; `assume_state` adjusts its type to this state.
+  // The queue pair could be reset and connected again (see 03_state_machine), but is abandoned
+  // here. The far queue pair has refused the access, so the device moves it to ERR as well;
+  // `to_error` works before and after that.
   const broken near = std::move(first.near).assume_state<queue_pair_state::error>();
   VERBSPP_TRY(far, std::move(first.far).to_error());
   VERBSPP_TRY(state, near.query_state());

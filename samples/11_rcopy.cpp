@@ -159,8 +159,8 @@ class client : public copy_end {
                              "give both ends the same --in-flight and --chunk");
     VERBSPP_TRYV(peer_.handshake(remote));
 
-    // Continues after the server's data, if that is the beginning of this file; otherwise starts
-    // again.
+    // Continues after the server's data if that data is the beginning of this file; otherwise
+    // starts at the beginning.
     VERBSPP_TRY(sum, own(source_.sum(std::min(there, size))));
     const std::uint64_t first = there <= size && sum.value() == sum_there ? there : 0;
     if (first == 0) sum = checksum();

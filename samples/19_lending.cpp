@@ -3,8 +3,8 @@
 /// A server lends memory to its clients, and revokes the lease of a slow client. After `revoke` has
 /// succeeded, no write of that client reaches the memory; the other clients continue.
 ///
-/// An acceptor connects the clients. Each of them has its own memory window, whose key is useless
-/// to the others. The clients are threads of this program, and connect by TCP.
+/// An acceptor connects the clients. Each client has its own memory window, whose key is useless to
+/// the others. The clients are threads of this program, and connect by TCP.
 
 #include <verbspp/channel.hpp>
 #include <verbspp/exchange.hpp>

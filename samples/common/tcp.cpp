@@ -28,7 +28,8 @@ namespace {
 bool wait_for(int socket, short events, const wait_limit& limit) {
   for (;;) {
     pollfd entry{socket, events, 0};
-    // The difference to a limit in the distant past would overflow, so such a limit counts as now.
+    // The time from now to a limit in the distant past would overflow, so such a limit counts as
+    // now.
     const auto now = std::chrono::steady_clock::now();
     const auto left =
         std::chrono::ceil<std::chrono::milliseconds>(std::max(limit.sleep_until(), now) - now);

@@ -51,7 +51,7 @@ class callback : continuation {
   /// True until the call.
   using continuation::is_waiting;
 
-  /// Used by the library only: as the constructor, but for an object that is allocated here, and
+  /// Used by the library only: like the constructor, but for an object that is allocated here, and
   /// that destroys itself after the call. \returns false if memory is exhausted
   [[nodiscard]] static bool begin(Work& posted, Function& called) noexcept {
     auto* const made = new (std::nothrow) callback(

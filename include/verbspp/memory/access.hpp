@@ -55,9 +55,9 @@ inline constexpr access_flags window_bind = access_flag::window_bind;
 /// `on_demand_paging::query`.
 inline constexpr access_flags on_demand = access_flag::on_demand;
 /// This is a registration option rather than a right. The device's writes may reach memory in a
-/// different order from that in which they arrived (PCI relaxed ordering), which is faster on some
-/// machines. Their order is guaranteed only after a completion has been polled, so a program must
-/// not poll on the last byte of a message instead. This is a hint, which has no effect if the
+/// different order from the order in which they arrived (PCI relaxed ordering), which is faster on
+/// some machines. Their order is guaranteed only after a completion has been polled, so a program
+/// must not poll on the last byte of a message instead. This is a hint, which has no effect if the
 /// device or the kernel does not support it.
 inline constexpr access_flags relaxed_ordering = access_flag::relaxed_ordering;
 /// All rights that peers can have, except the rights to RDMA flush.

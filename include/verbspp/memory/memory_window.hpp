@@ -111,8 +111,8 @@ void print(std::ostream& out, const memory_window_owner& window, memory_window_t
 ///   destroys the region earlier, the memory cannot be deregistered and stays registered.
 ///   `deregister` returns this failure; the destructor reports it (`set_destroy_failure_handler`).
 /// - A window of type 2 must be invalidated or destroyed before the queue pair that bound it is
-///   destroyed. Otherwise, Linux's software driver (rxe) waits for this when it destroys the queue
-///   pair, for most of a minute.
+///   destroyed. Otherwise, destroying the queue pair takes most of a minute with Linux's software
+///   driver (rxe), which waits for this.
 /// - A window whose bind was posted but did not succeed must not be bound again, because its rkey
 ///   is unknown. Destroy the window and create a new one.
 ///

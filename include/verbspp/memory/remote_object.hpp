@@ -63,7 +63,7 @@ template <class Object>
 /// access::remote_read>::at(memory)`.
 ///
 /// This is a plain value, and also a handle to exactly the remote memory that the object occupies.
-/// The object, or a field of it as in `object.field(&header::length)`, can be the source or
+/// The object, or one of its fields, such as `object.field(&header::length)`, can be the source or
 /// destination of a request. The caller vouches that the peer has such an object at this address,
 /// with the same layout and byte order.
 template <class Object, access_flags Rights>

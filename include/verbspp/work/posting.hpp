@@ -94,9 +94,9 @@ template <transport Transport, class Operation>
       return false;
   return traits::is_sound(operation);
 }
-/// Returns the error for an operation for which `is_sound` returns false. This is inline, too.
-/// Otherwise, the operation would be passed by reference, and the compiler would have to build it
-/// in memory instead of registers.
+/// Returns the error for an operation for which `is_sound` returns false. This function is inline,
+/// too. Otherwise, the operation would be passed by reference, and the compiler would have to build
+/// it in memory instead of registers.
 template <transport Transport, class Operation>
 [[nodiscard]] VERBSPP_DATA_PATH error unsoundness(const Operation& operation) noexcept {
   using traits = operation_traits<Operation>;

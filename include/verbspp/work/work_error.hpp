@@ -142,8 +142,8 @@ class work_error {
   /// \returns the length of the whole message, without the terminating null
   // NOLINTNEXTLINE(modernize-use-nodiscard): a caller may know that the buffer suffices
   std::size_t format(std::span<char> buffer) const noexcept;
-  /// Returns one line with the operation and the peer's queue pair, if they are known, the status,
-  /// the vendor code, the wr_id, the number of the queue pair and the hint.
+  /// Returns one line with the status, the vendor code, the wr_id, the number of the queue pair,
+  /// the hint and, if they are known, the operation and the peer's queue pair.
   [[nodiscard]] std::string message() const;
   /// Throws the error as a `work_exception`. If the library was built without exceptions, prints
   /// the message and aborts.

@@ -38,8 +38,8 @@ class awaited : public condition {
   /// The function for awaitables that have to do nothing but resume the coroutine.
   static void resume(continuation& self) noexcept { static_cast<awaited&>(self).waiting_.resume(); }
 
-  // An awaited request waits in a line if its queue has no room, or if others wait already. The
-  // requests to one queue are posted in the order of the line.
+  // An awaited request waits in a line if its queue has no room, or if other requests wait already.
+  // The requests to one queue are posted in the order of the line.
 
   /// The test for awaited requests to the send queue.
   [[nodiscard]] static state test_room(condition& self) noexcept {

@@ -46,7 +46,7 @@ class [[nodiscard]] awaited_work<Operation, void> : awaited {
   [[gnu::noinline]] static awaited_work of(channel_core& core, const wait_limit* limit,
                                            const Source& source,
                                            const kept_elements<Element>& memory) noexcept {
-    // Each branch builds an operation of its own, so that the usual one stays in registers.
+    // Each branch builds an operation of its own, so that the usual operation stays in registers.
     if (memory.is_kept() && has_room(core) && !core.has_delayed() && !core.watches()) [[likely]] {
       counted_keeper& keeper = memory.keeper();
       request made;
@@ -254,7 +254,8 @@ class [[nodiscard]] awaited_work<Operation, void> : awaited {
       mine->memory.let_go();
     }
   }
-  /// The result of a request that has not simply succeeded, or has a scope.
+  /// The result of a request that has not succeeded, or whose result needs more work, for example
+  /// because the request has a scope.
   [[nodiscard, gnu::noinline]] transport_result<completed_work> unusual_result() noexcept {
     if (const error* const refusal = std::get_if<error>(&progress_)) return *refusal;
     const request* const posted = std::get_if<request>(&progress_);

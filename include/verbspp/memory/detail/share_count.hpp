@@ -38,7 +38,7 @@ class share_count {
 };
 
 /// The base class of memory that counts its users, such as handles and requests. `let_go` subtracts
-/// one of them.
+/// one user.
 struct counted_keeper : memory_keeper {
   explicit counted_keeper(decltype(let_go) release) noexcept : memory_keeper{release} {}
   share_count count{};
