@@ -176,8 +176,8 @@ transport_result<std::uint64_t> take_ticket(
   return before[0];
 }
 
-/// Prepares the owner of a counter. `access` replaces the default rights of the channel, so the call
-/// names reads and writes again.
+/// Prepares the owner of a counter. `access` replaces the default rights of the channel, so this
+/// call names reads and writes again.
 result<prepared_channel> prepare_owner(const protection_domain& domain) {
   return domain.build_channel()
       .access(access::local_write | access::remote_read | access::remote_write |
