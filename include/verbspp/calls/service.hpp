@@ -181,8 +181,8 @@ class [[nodiscard]] received_call {
   }
 
   /// Sends the answer. Does not wait.
-  /// \errors `invalid_input` if the call was answered already, or if the answer is larger than
-  /// either end accepts; those of a `codec`. If the answer cannot be encoded, the call is still
+  /// \errors `invalid_input` if the call was answered already, or if the answer is larger than one
+  /// of the ends accepts; those of a `codec`. If the answer cannot be encoded, the call is still
   /// open, but its request may have been overwritten
   template <class Answer = typename Called::answer>
     requires(!std::is_void_v<Answer> && std::is_same_v<Answer, typename Called::answer>)

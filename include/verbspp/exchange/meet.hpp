@@ -153,9 +153,9 @@ class meeting_session {
 /// refused if they do not match; this may delay the meeting, but does not end it. Connections that
 /// were not chosen may remain in the listener's queue, but they are closed, and the next meeting
 /// skips them. For an event loop, use a `meeting_session`.
-/// \errors as `exchange`; `mismatch` and `permission` immediately if the program at that host does
-/// not match; `timed_out` and `cancelled` when the limit is reached, with the text of an earlier
-/// failure, if there was one
+/// \errors as `exchange`; `mismatch` and `permission`, both immediately, if the program at that
+/// host does not match; `timed_out` and `cancelled` when the limit is reached, with the text of an
+/// earlier failure, if there was one
 template <class Theirs, class End, class Mine>
   requires ExchangeEnd<End>
 [[nodiscard]] auto meet(const tcp_listener& listener, std::string_view host, std::string_view port,

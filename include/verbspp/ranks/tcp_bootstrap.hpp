@@ -65,8 +65,8 @@ class tcp_bootstrap {
   [[nodiscard]] std::uint32_t size() const noexcept;
   /// Publishes a value (see `Bootstrap`).
   /// \errors `invalid_input` for a key of more than 64 bytes, or a value of more than 64 KiB;
-  /// `not_connected` if the connection to the meeting point is broken; `timed_out` if it has not
-  /// accepted the data within 30 seconds; `resource_exhausted`
+  /// `not_connected` if the connection to the meeting point is broken; `timed_out` if the meeting
+  /// point has not accepted the data within 30 seconds; `resource_exhausted`
   [[nodiscard]] result<void> put(std::string_view key, std::span<const std::byte> value) noexcept;
   /// Waits for all ranks (see `Bootstrap`).
   /// \errors `timed_out` and `cancelled`, usually with the first missing rank and the number of
