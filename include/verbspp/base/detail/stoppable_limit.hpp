@@ -48,8 +48,9 @@ class stop_signal : stoppable_sleep {
 };
 
 /// The descriptor that a session has for event loops. Usually, this is the session's own
-/// descriptor. If the limit's stop token has callbacks, it is a second descriptor, which is
-/// readable when the session's own descriptor is ready or a stop was requested.
+/// descriptor. If a callback could be registered with the limit's stop token, it is a second
+/// descriptor, which is readable when the session's own descriptor is ready or a stop was
+/// requested.
 class session_descriptor {
  public:
   /// Returns the session's own descriptor if no stop request can make another one readable.
