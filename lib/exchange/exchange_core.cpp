@@ -192,8 +192,8 @@ error exchange_core::refuse(const error& why) noexcept {
   return why;
 }
 
-/// Sends the reason to the peer without waiting. If the socket has no room for it, the peer only
-/// notices that the socket was closed.
+/// Sends the reason to the peer without waiting. If the socket has no room for the reason, the
+/// peer learns of the failure only when the socket is closed.
 void exchange_core::tell(const error& why) noexcept {
   if (is_over_) return;
   is_over_ = true;

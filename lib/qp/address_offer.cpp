@@ -189,8 +189,8 @@ error none_fit(const address_offer& local, const address_offer& remote) noexcept
         "and leave out gid_index if it is given");
   return says(
       "the only addresses of the same kind at both ends are link-local or RoCE v1 addresses in "
-      "different VLANs or subnets, between which they are not routed: give both ends addresses in "
-      "the same subnet and VLAN, or RoCE v2 addresses that are not link-local");
+      "different VLANs or subnets, and packets with such addresses are not routed: give both ends "
+      "addresses in the same subnet and VLAN, or RoCE v2 addresses that are not link-local");
 }
 
 }  // namespace

@@ -266,7 +266,7 @@ std::size_t work_error::format(std::span<char> buffer) const noexcept {
       "%s); %s%s",
       operation_ ? to_string(*operation_) : "work request", description.name,
       static_cast<unsigned>(status_), vendor_code_, wr_id_, queue_pair_number_, peer.data(),
-      cause_ != nullptr ? "the connection had broken before: " : "", hint());
+      cause_ != nullptr ? "the connection had already ended: " : "", hint());
   return length < 0 ? 0 : static_cast<std::size_t>(length);
 }
 

@@ -36,8 +36,8 @@ auto post(queue_pair_type& queue_pair, memory_window<memory_window_type::type_2>
 }
 
 // case: handshake_twice
-// expect: handshake() (on UD, activate()) needs a prepared queue pair (in INIT), such as build()
-// expect: returns
+// expect: handshake() (on UD, activate()) needs a prepared queue pair, in INIT, like the one that
+// expect: build() returns
 using queue_pair = BAD(connected_queue_pair) GOOD(prepared_queue_pair)<transport::rc>;
 auto connect(queue_pair&& queue_pair, const endpoint& remote) {
   return std::move(queue_pair).handshake(remote);

@@ -57,7 +57,7 @@ routine poll_always(event_loop& loop, channel& link) {
   return error(failure_of(one.get())) == error_kind::cancelled;
 }
 
-/// A channel that sleeps, whose peer posts no receives, and an inbox.
+/// A channel that sleeps, with an inbox. The peer posts no receives.
 struct silent_channel {
   silent_channel()
       : ends(connect_channels(

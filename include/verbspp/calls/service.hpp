@@ -344,7 +344,7 @@ class service {
   /// \returns the id of its channel
   /// \errors `invalid_input` if the channel is empty or belongs to another hub, or its send queue
   /// has fewer places than `service_options::in_flight`; `not_supported` for a UC channel;
-  /// `resource_exhausted`; the channel is then destroyed
+  /// `resource_exhausted`. If the call fails, the channel is destroyed
   result<channel_id> add(channel link) noexcept {
     if (!core_) return moved_from("service::add");
     return core_->add(std::move(link));

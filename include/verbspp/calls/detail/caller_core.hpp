@@ -147,7 +147,7 @@ class caller_core : public counted {
     caller_statistics counted{};
   };
   struct call_slot {
-    /// Lower bits: the index of the slot; upper bits: distinguish the calls that had this slot.
+    /// The lower bits are the index of the slot. The upper bits distinguish the calls that had it.
     std::uint32_t number = 0;
     slot_state state = slot_state::free;
     std::byte first{};  ///< the first byte of the answer: its kind and flags

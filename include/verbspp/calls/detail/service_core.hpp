@@ -209,7 +209,7 @@ class open_call {
     if (!is_open()) return answered_already(operation);
     return lent_->begin(elements, offset);
   }
-  // For calls that were not answered.
+  // Only for calls that have not been answered yet.
   [[nodiscard]] const reference<serving_lane>& lane() const noexcept { return lent_->lane(); }
   [[nodiscard]] const reference<calling_client>& caller() const noexcept { return client_; }
 

@@ -136,7 +136,7 @@ void io_mappings::catch_up() {
 }
 
 void io_mappings::serve() {
-  // The lock of connections protects this buffer.
+  // The caller holds `connections_lock`, which protects this buffer.
   static std::array<std::byte, most_data> data;
   while (!is_over_) {
     packet said;

@@ -181,7 +181,7 @@ device_state& state_of(const char* device);
 void change_state(const faults::effect& what);
 /// Applies the faults that have become due.
 void keep_time();
-/// Makes the channel's descriptor readable when a completion held back becomes due, if the program
+/// Makes the channel's descriptor readable when a held-back completion becomes due, if the program
 /// has requested an event for its queue.
 void set_alarm(channel_record& channel) noexcept;
 /// Forgets the held-back completions of a queue pair or work queue that was reset or destroyed.

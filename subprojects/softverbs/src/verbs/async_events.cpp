@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The entry points that read asynchronous events and completion events. Acknowledging an event
-// changes only the public part of an object, which libibverbs does for all devices.
+// The entry points that read asynchronous events and completion events. None is needed to
+// acknowledge events: that changes only the public part of an object, and libibverbs does it.
 #include "faults/faults.hpp"
 #include "machine/engine.hpp"
 #include "queue_pair/queue_pair.hpp"

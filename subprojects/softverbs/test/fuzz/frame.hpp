@@ -21,7 +21,8 @@ inline constexpr std::array<std::uint8_t, 6> group_of_frames{3, 0, 0, 0, 0, 1};
 /// where the input changes or truncates the frame.
 std::vector<std::uint8_t> make_frame(input& said);
 
-/// A flow rule. It matches parts of a frame, or other values, which the input chooses.
+/// A flow rule for some headers of a frame, which the input chooses. The input may also replace the
+/// values or the masks, so that the rule does not match the frame.
 class frame_rule {
  public:
   // These bits of the first input byte select which parts to match.
