@@ -12,7 +12,7 @@ namespace verbspp {
 /// Indexes are small and dense, below the hub's maximum number of channels. An index may be reused
 /// when its channel has left the hub; the generation distinguishes the channels that had the same
 /// index. So a program can keep its data about channels in a plain array, together with their ids:
-/// if the id in an entry differs from the id in an arrival, the entry belongs to an earlier
+/// if the id in an entry differs from the id in an arrival, one of them belongs to an earlier
 /// channel.
 struct channel_id {
   std::uint32_t index = 0;

@@ -73,8 +73,8 @@ class VERBSPP_VIEW gather_element {
 class VERBSPP_VIEW scatter_element : public gather_element {
  public:
   VERBSPP_DETAIL_NO_DEFAULT(scatter_element,
-                            "an element is a part of registered memory: write region.scatter(), as "
-                            "in .result = region.scatter(0, 8).value()");
+                            "an element is a part of registered memory: use the value of "
+                            "region.scatter(), as in .result = region.scatter(0, 8).value()");
   template <class Other>
   scatter_element(const Other&)
       VERBSPP_DETAIL_REFUSED(detail::MayLackValue<Other>,

@@ -11,11 +11,11 @@
 namespace verbspp {
 
 template <queue_pair_state State>
-concept Prepared =
-    detail::because(State == queue_pair_state::init,
-                    "handshake() (on UD, activate()) needs a prepared queue pair, in INIT, like the "
-                    "one that build() returns: this one is in another state, for example because "
-                    "it is already connected");
+concept Prepared = detail::because(
+    State == queue_pair_state::init,
+    "handshake() (on UD, activate()) needs a prepared queue pair, in INIT, like the "
+    "one that build() returns: this one is in another state, for example because "
+    "it is already connected");
 
 template <queue_pair_state State>
 concept Reset = detail::because(State == queue_pair_state::reset,

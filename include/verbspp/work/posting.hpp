@@ -105,8 +105,8 @@ template <transport Transport, class Operation>
   return traits::unsoundness(operation);
 }
 
-/// Fills in a native request, except for its elements and the pointer to the next request. Members
-/// that the opcode does not use are left uninitialized, because their values have no effect.
+/// Fills in a native request, except for its elements and the pointer to the next request. Most
+/// members that the opcode does not use are left uninitialized, because drivers ignore them.
 template <class Operation>
 VERBSPP_DATA_PATH void fill(ibv_send_wr& native, const Operation& operation,
                             work_tag tag) noexcept {

@@ -81,7 +81,7 @@ int identify(int descriptor, command_file& file) noexcept {
 
 int open_command_file() noexcept {
   const int descriptor = open_sealed_file(mark);
-  // If a program reads from the descriptor, it gets the end of the file.
+  // A program that reads from the descriptor sees the end of the file immediately.
   if (descriptor >= 0) ::lseek(descriptor, 0, SEEK_END);
   return descriptor;
 }

@@ -8,10 +8,10 @@ namespace softverbs {
 // of each in a process prints an explanation on stderr.
 
 /// Called if a thread polls or resizes a completion queue, or resets or destroys a queue pair or
-/// work queue that uses it, between its own ibv_start_poll and ibv_end_poll.
+/// work queue that uses it, between the thread's ibv_start_poll and ibv_end_poll.
 int refuse_nested_poll() noexcept;
-/// Called if a thread posts to a send queue, or calls ibv_wr_start again, between its own
-/// ibv_wr_start and ibv_wr_complete.
+/// Called if a thread that has called ibv_wr_start for a queue pair posts to its send queue, or
+/// calls ibv_wr_start again, before ibv_wr_complete or ibv_wr_abort.
 int refuse_nested_post() noexcept;
 
 }  // namespace softverbs
