@@ -40,7 +40,7 @@ transport_result<void> serve(const protection_domain& domain, std::string_view p
 
   VERBSPP_TRY(listener, tcp_listener::open(port));
   VERBSPP_TRY(socket, listener.accept(30s));
-  // Sends memory and a name, and receives a name; the client does the reverse.
+  // Sends a handle to the memory and a name, and receives a name; the client does the reverse.
   VERBSPP_TRY(met, exchange<name>(socket.descriptor(), std::move(prepared),
                                   std::tuple(memory, name("the server")), 10s, protocol));
   std::cout << "met " << met.theirs.view() << '\n';

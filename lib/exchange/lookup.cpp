@@ -46,7 +46,7 @@ struct lookup {
   void drop() noexcept {
     if (owners.fetch_sub(1) == 1) delete this;
   }
-  /// Called when the caller needs no answer any more.
+  /// Called by the owner when it no longer needs the answer.
   void leave() noexcept {
     {
       const std::lock_guard guard(lock);

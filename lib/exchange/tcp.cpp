@@ -105,7 +105,7 @@ result<gid> tcp_socket::peer_address() const noexcept {
   if (::getpeername(descriptor_, reinterpret_cast<sockaddr*>(&peer.storage), &peer.size) != 0) {
     if (errno != EBADF) return error::from_errno(errno, naming);
     return error(error_kind::not_connected, naming,
-                 "the socket was closed or moved from: use one that connect or accept has returned");
+                 "the socket is not open: use one that connect or accept has returned");
   }
   const auto address = detail::gid_of(peer.get());
   if (!address)

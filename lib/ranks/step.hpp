@@ -63,9 +63,9 @@ inline constexpr const char* collective_step = "collective step of a world";
 }
 
 [[nodiscard]] inline error told_by_others(error_kind kind) noexcept {
-  return {
-      kind, collective_step,
-      "another rank has reported an error of this kind about that rank, and has aborted the step"};
+  return {kind, collective_step,
+          "another rank has reported this kind of failure for that rank, and has aborted the step: "
+          "see the output of that rank"};
 }
 /// The error that reports a farewell from `rank`. The culprit may be `rank` itself. If `is_lost` is
 /// true in that case, `rank` has reported that a connection to the calling rank is lost.
@@ -74,7 +74,8 @@ inline constexpr const char* collective_step = "collective step of a world";
   if (culprit != rank) return told_by_others(kind);
   if (!is_lost)
     return {kind, collective_step,
-            "that rank has reported that it cannot do its part of the step: see the error there"};
+            "that rank has aborted the step: see the error there, if its program has not destroyed "
+            "the barrier_session or the world"};
   return {
       kind, collective_step,
       "that rank has aborted the step, because a connection of this rank or of that rank is lost: "

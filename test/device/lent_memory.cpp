@@ -251,7 +251,7 @@ namespace {
 
 std::atomic<int> release_failures = 0;
 
-/// Counts failures to release an object from now on. The bed resets the handler when it is
+/// From now on, counts the failures to release objects. The bed resets the handler when it is
 /// destroyed. The handler stays set until then, because memory that stays registered prevents the
 /// release of the bed's domain.
 void count_release_failures() {

@@ -43,10 +43,9 @@ struct cm_listener_options {
   /// of the kernel's own limit (net.rdma_ucm.max_backlog). The kernel drops any further requests,
   /// which the kernels of their senders retransmit every five to six seconds.
   int backlog = 64;
-  /// Permits binding an address that other identifiers have bound with this option. Only one of
-  /// them may listen. On newer kernels, such as 6.1, an identifier can listen only while no other
-  /// identifier is bound to the address, and no other identifier can bind the address while it
-  /// listens.
+  /// Permits binding an address that other identifiers have bound with this option. An
+  /// identifier can listen only while no other identifier is bound to the address, and no other
+  /// identifier can bind the address while it listens.
   bool reuse_address = false;
   /// If the listener is opened on the IPv6 wildcard address, it listens only on the IPv6 addresses
   /// of this host, and not on the IPv4 addresses. Without this option, the kernel's setting

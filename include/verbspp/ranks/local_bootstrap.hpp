@@ -20,8 +20,8 @@ class local_meeting;
 
 /// A bootstrap for ranks that are threads of one process, meant for tests and experiments.
 ///
-/// An object that was moved from refuses all calls (`invalid_input`). Thread rule: as for a plain
-/// value. Each thread uses the object for its rank.
+/// The functions of a moved-from object that return a `result` fail (`invalid_input`); its rank and
+/// size are 0. Thread rule: as for a plain value. Each thread uses the object for its rank.
 class local_bootstrap {
  public:
   /// Creates one bootstrap for each of the `size` ranks of a world, in the order of the ranks.

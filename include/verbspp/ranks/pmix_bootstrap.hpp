@@ -24,8 +24,9 @@ class pmix_session;
 /// continue after some ranks have abandoned a fence, so end the job in that case.
 ///
 /// All copies share one connection between the process and its launcher. The connection ends with
-/// the last copy. An object that was moved from refuses all calls (`invalid_input`). Thread rule:
-/// one thread at a time for all copies together.
+/// the last copy. The functions of a moved-from object that return a `result` fail
+/// (`invalid_input`); its rank and size are 0. Thread rule: one thread at a time for all copies
+/// together.
 class pmix_bootstrap {
  public:
   /// True if this process was started by such a launcher.

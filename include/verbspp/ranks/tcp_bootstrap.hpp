@@ -42,8 +42,9 @@ struct tcp_launch {
 ///
 /// All copies share one connection. Destroying the last copy leaves the world. Since the meeting
 /// point is a thread of rank 0, rank 0's destructor then waits until all ranks that have joined
-/// have left, for at most 5 seconds. An object that was moved from refuses all calls
-/// (`invalid_input`). Thread rule: one thread at a time for all copies together.
+/// have left, for at most 5 seconds. The functions of a moved-from object that return a `result`
+/// fail (`invalid_input`); its rank and size are 0. Thread rule: one thread at a time for all
+/// copies together.
 class tcp_bootstrap {
  public:
   /// Joins the world.

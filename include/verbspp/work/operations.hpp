@@ -463,7 +463,7 @@ struct operation_traits<detail::bind_operation>
     return (device.orig_attr.device_cap_flags & type_2) != 0;
   }
   static constexpr auto call = &ibv_qp_ex::wr_bind_mw;
-  /// A part of zero bytes can be bound only to windows of type 1.
+  /// A window of type 2 cannot be bound to zero bytes.
   [[nodiscard]] VERBSPP_DATA_PATH static bool is_sound(const value& operation) noexcept {
     return operation.part.length != 0 && detail::is_of_domain(operation.window, operation.part);
   }

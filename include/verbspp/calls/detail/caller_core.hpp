@@ -248,7 +248,7 @@ class caller_core : public counted {
   std::uint32_t copied_size_;        ///< set to 0 if the device turns out to have no memory windows
   std::uint32_t first_free_ = 0;
   std::uint32_t begun_ = no_place;    ///< the place of a request that was begun, but not sent yet
-  std::uint32_t lending_ = no_place;  ///< like `begun_`, if the request lends memory
+  std::uint32_t lending_ = no_place;  ///< like `begun_`, for a request that lends memory
   std::uint32_t queued_ = 0;
   std::optional<error> failure_{};
   /// The counters of each method, and at the end the counters of all other messages.

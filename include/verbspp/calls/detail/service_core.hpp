@@ -88,7 +88,7 @@ class calling_client : public counted {
 
  private:
   /// \returns false if the send queue is full, so that the answer was not sent; true if it was
-  /// sent, or was dropped because the channel is broken
+  /// sent, or was dropped because posting has failed for another reason
   [[nodiscard]] bool send(channel_core& link, message& answer,
                           service_statistics& counters) noexcept;
   /// Sends the answers that are ready, and ends the turn. \returns true if there are lanes to poll

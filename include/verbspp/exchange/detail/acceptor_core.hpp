@@ -39,7 +39,8 @@ class acceptor_core {
   [[nodiscard]] tcp_socket take_socket(std::uint32_t place) noexcept;
   /// Makes the place available to other clients.
   void free_place(std::uint32_t place) noexcept;
-  /// Makes the descriptor readable when `advance` has work to do. Call it after `free_place`.
+  /// Sets the listener's events and the timer, so that the descriptor becomes readable when
+  /// `advance` has work to do. Call it after `free_place`, which may make room for another client.
   void watch() noexcept;
   void stop() noexcept;
 

@@ -51,8 +51,8 @@ class machine {
   machine& operator=(const machine&) = delete;
 
   /// These functions count the open devices. The first device starts the wire and the engine, and
-  /// the last one stops them. `attach` returns 0 or an errno value. Must be called without the
-  /// lock.
+  /// the last one stops them. `attach` returns 0 or an errno value. Both must be called without
+  /// the engine's lock.
   int attach();
   void detach() noexcept;
 

@@ -389,7 +389,7 @@ int attend_to(ibv_context* verbs) noexcept try {
   made->device = &state_of(verbs->device->name);
   if (made->device->broken) return EIO;
   if (!made->events.open(verbs->async_fd, here.clock.get())) return errno;
-  // Nothing throws after the first place has the record.
+  // Room is reserved first, so that nothing throws once `contexts` contains the record.
   here.open.reserve(here.open.size() + 1);
   here.contexts.insert(verbs, *made);
   here.open.push_back(made.get());
