@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// An echo server in coroutines: one for each client, and one thread for all of them. It stops
-/// gracefully, while clients are still connected. The clients are threads of this program.
+/// An echo server with coroutines: one serves each client, and a single thread runs all of them.
+/// The server stops gracefully, while clients are still connected. The clients are threads of this
+/// program.
 
 #include <verbspp/coroutine.hpp>
 #include <verbspp/exchange.hpp>

@@ -127,7 +127,7 @@ result<address_offer> load_offer(std::span<const std::byte> in, link_layer on) n
   const auto count = std::to_integer<std::size_t>(in[0]);
   if (count > address_offer::capacity) return bad_field("offered addresses (0..16)", in[0]);
   if (count != 0 && on != link_layer::ethernet)
-    return bad_field("offered addresses on InfiniBand (0)", in[0]);
+    return bad_field("number of offered addresses (0 on InfiniBand)", in[0]);
   address_offer offer;
   for (std::size_t i = 0; i < count; ++i) {
     VERBSPP_TRY(

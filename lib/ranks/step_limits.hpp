@@ -23,8 +23,8 @@ class step_limits {
   /// The minimum time to wait for answers, even after the limit. Most of them arrive within
   /// microseconds.
   static constexpr auto shortest_answer = std::chrono::milliseconds(10);
-  /// The maximum time to wait until the other ranks' devices have acknowledged the cause. Writes
-  /// that are acknowledged later still arrive, unless this rank leaves.
+  /// The maximum time to wait until the other ranks' devices have acknowledged the writes of the
+  /// cause. Writes that have not been acknowledged by then still arrive, unless this rank leaves.
   static constexpr auto longest_news = std::chrono::milliseconds(200);
 
   /// \pre `whole` lives as long as this object

@@ -44,8 +44,8 @@ constexpr auto time_for_who = std::chrono::seconds(1);
   switch (static_cast<detail::tcp_refusal>(why)) {
     case detail::tcp_refusal::no_rank:
       return error::out_of_range(meeting, "rank", launch.rank,
-                                 "the meeting point's world has no such rank: give all ranks the "
-                                 "same world size");
+                                 "the meeting point's world has no such rank: number the ranks "
+                                 "from 0 to the size of the world - 1");
     case detail::tcp_refusal::doubled:
       return detail::error_in_words_of(
           error_kind::busy, meeting,

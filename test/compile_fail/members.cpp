@@ -69,7 +69,7 @@ auto post(queue_pair_type& queue_pair, gather_element part) {
 }
 
 // case: required_member_missing
-// expect: /\.remote = |\.rkey = |\.result = /
+// expect: /(in|set|for) \.(remote|rkey)\b|\.(remote|rkey|result) = /
 auto post(queue_pair_type& queue_pair, scatter_element part,
           const remote_memory<access::all_remote>& there, remote_word word) {
   (void)part, (void)there, (void)word;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls that lend small memory, whose bytes are sent with the messages instead of over a lane.
+// Calls that lend so little memory that its bytes are sent with the messages, without a lane.
 
 #include "../eager.hpp"
 #include "failing_verb.hpp"
@@ -39,7 +39,7 @@ struct piece {
   std::size_t length;
 };
 
-/// A service, and a caller that sends small memory.
+/// A service, and a caller that sends its lent memory in messages.
 struct sending_calls {
   explicit sending_calls(const caller_options& options = {}) : calls(serving.call_with(options)) {}
 

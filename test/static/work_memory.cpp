@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Checks which types of memory requests can own, keep alive and fill.
+// Checks which types of memory a request can own, keep alive and fill.
 
 #include <verbspp/memory/buffer_part.hpp>
 #include <verbspp/memory/detail/memory_keeper.hpp>

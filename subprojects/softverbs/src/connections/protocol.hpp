@@ -21,8 +21,8 @@ inline constexpr nanoseconds longest_answer = 60'000 * millisecond;
 /// listener and reopen it between two connections. On a network, a request takes longer, and would
 /// probably arrive after the listener was reopened.
 inline constexpr nanoseconds longest_absence = 200 * millisecond;
-/// The interval at which a client checks whether a listener exists and has room for its request, and
-/// at which both ends retry after a lack of resources.
+/// The interval at which a client checks whether a listener exists and has room for its request,
+/// and at which both ends retry after a lack of resources.
 inline constexpr nanoseconds between_attempts = 10 * millisecond;
 /// The time for which packets of an ended connection may still be in flight. Kernels that assume a
 /// packet lifetime of about a second on RoCE wait about as long.
