@@ -88,8 +88,8 @@ const char* usual_advice(int errnum) noexcept {
              "destroy them first";
     default:
       if (errnum == EIO && detail::is_child_of_device_process())
-        return "this process is a child of the one that opened the device: open the device after "
-               "the fork";
+        return "a forked child cannot use a device that its parent opened: open the device in the "
+               "child; if that fails, see the driver's messages in the kernel's log";
       return "see the driver's messages in the kernel's log";
   }
 }

@@ -31,9 +31,13 @@ std::ostream& operator<<(std::ostream& out, const duration_histogram& durations)
   const auto in_microseconds = [&](double share) {
     return static_cast<double>(durations.quantile(share).count()) / 1000;
   };
-  return out << "durations: " << durations.count() << ", in us: 50% below " << in_microseconds(0.5)
-             << ", 90% below " << in_microseconds(0.9) << ", 99% below " << in_microseconds(0.99)
-             << ", all below " << in_microseconds(1);
+  out << "durations: " << durations.count() << ", in us: 50% below " << in_microseconds(0.5)
+      << ", 90% below " << in_microseconds(0.9) << ", 99% below " << in_microseconds(0.99)
+      << ", all below " << in_microseconds(1);
+  // The last range has no upper limit.
+  if (const auto longer = durations.count(duration_histogram::ranges - 1))
+    out << ", except " << longer << " in the last range, which may be longer";
+  return out;
 }
 
 }  // namespace verbspp

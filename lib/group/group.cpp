@@ -131,7 +131,7 @@ transport_result<completed_work> group::state_of(std::uint32_t peer) const noexc
   return error(
       error_kind::not_connected, connecting,
       "this peer is not connected: connect it with handshake(), or replace its channel with put(); "
-      "in a world, then call mend() on all ranks");
+      "in a world, call mend() on all ranks, after put() if the channel was removed");
 }
 
 result<void> group::check(const channel& member) const noexcept {

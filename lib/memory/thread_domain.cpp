@@ -23,8 +23,8 @@ result<thread_domain> thread_domain::create(const context& parent) noexcept {
     const error failure = error::from_errno(errno, operation);
     if (failure != error_kind::not_supported) return failure;
     return failure.as(error_kind::not_supported,
-                      "this driver has no thread domains: create queues in the protection domain "
-                      "itself; they take locks");
+                      "this driver has no thread domains: create the queue pairs in the protection "
+                      "domain itself, where they use locks");
   }
   auto* const state = new (std::nothrow) detail::thread_domain_state(parent, allocated);
   if (state == nullptr) {

@@ -71,7 +71,7 @@ class [[gnu::visibility("hidden")]] signals {
   /// Makes both ends continue from the same counts. \pre nothing is in flight between the two ranks
   void agree(std::uint32_t rank, const signal_counts::encoded& theirs) noexcept;
 
-  /// Says whether the caller of a step waits for its end, so that functions of the step may block.
+  /// Whether the caller waits for the step to end. If it does, functions of the step may block.
   enum class blocks : bool { no, yes };
   class barrier_run;
 
