@@ -46,7 +46,7 @@ struct awaited_outcome {
   std::stop_source stop{};
 };
 
-/// The receiver of a request of a channel.
+/// The receiver that is connected to the sender of a channel's request.
 struct receiver {
   void set_value(const completed_work& done) && noexcept { to->set(done); }
   void set_error(const transport_error& failed) && noexcept { to->set(failed); }

@@ -84,7 +84,7 @@ bool method_list_writer::add(const method_description& one) noexcept {
 }
 
 result<method_list_reader> method_list_reader::open(std::span<const std::byte> from) noexcept {
-  if (from.size() < list_header_size) return no_list();
+  if (from.size() < list_header_size || std::to_integer<unsigned>(from[0]) > 1) return no_list();
   if (from[0] != own_byte_order)
     return error(error_kind::mismatch, "list of methods",
                  "the two ends have different byte orders, and calls do not convert values: run "

@@ -329,9 +329,9 @@ VERBSPP_DATA_PATH void channel_core::call_due_and_late() noexcept {
 
 void channel_core::run_continuations() noexcept { call_due_and_late(); }
 
-/// If the alarm is due, handles expired limits and stop requests: breaks the connection if a
-/// request has expired, and otherwise calls the continuations of expired conditions. Then calls the
-/// continuations that are due.
+/// Does nothing unless the alarm is due. Handles expired limits and stop requests: breaks the
+/// connection if a request has expired, and otherwise calls the continuations of expired
+/// conditions. After that, calls the continuations that are due.
 void channel_core::call_late_continuations() noexcept {
   // Reading the clock costs as much as a continuation, so a busy channel does that only in every
   // 16th poll.

@@ -62,7 +62,7 @@ class tcp_attempt {
   tcp_socket current_{};           ///< the socket that is being connected to the current address
   clock::time_point until_{};      ///< the deadline for the current address
   clock::time_point until_all_{};  ///< the deadline for all addresses
-  /// The text of the error, which names the failure of each address that was tried so far.
+  /// The text of the error: why each address that has been tried so far has failed.
   std::array<char, longest_words> account_{};
   std::size_t account_size_ = 0;
 };

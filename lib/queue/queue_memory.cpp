@@ -14,9 +14,9 @@ const char* advice_on_queue_memory(int errnum) noexcept {
     return "queues usually occupy locked memory: raise the limit (`ulimit -l`, "
            "/etc/security/limits.conf, LimitMEMLOCK= of systemd), or create fewer or shorter "
            "queues; if that does not help, the device, the machine or the cgroup of the process is "
-           "out of memory or of such objects (`rdma resource`)";
+           "out of memory, or has reached its limit of such objects (`rdma resource`)";
   return "RLIMIT_MEMLOCK is unlimited, so the device, the machine or the cgroup of the process is "
-         "out of memory or of such objects: `rdma resource` counts the objects";
+         "out of memory, or has reached its limit of such objects: `rdma resource` counts them";
 }
 
 }  // namespace verbspp::detail

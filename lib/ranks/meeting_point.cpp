@@ -19,7 +19,7 @@ using clock = std::chrono::steady_clock;
 constexpr auto time_for_hello = std::chrono::seconds(10);
 /// The maximum time for which rank 0 waits for the others to leave.
 constexpr auto time_to_leave = std::chrono::seconds(5);
-/// The thread checks whether it has to end at intervals of at most this length, in milliseconds.
+/// The maximum time between two checks of whether the thread has to end, in milliseconds.
 constexpr int look_every_ms = 50;
 /// The number of clients that have not sent their rank (strangers) may exceed the number of ranks
 /// by this many. Beyond that, the next client waits until the oldest stranger has been connected

@@ -98,7 +98,7 @@ void signals::step::look_for_lost(std::uint32_t for_rank) noexcept {
   if (core.sends().outstanding() != 0 || (left && *left < time_between_probes)) return;
   const auto nowhere = of_.other(for_rank).memory->slice(0, 0);
   if (!nowhere.has_value()) return;
-  // Neither this rank nor the end of the step waits for the write, because the other rank may leave
+  // Nothing waits for this write, not even the end of the step, because the other rank may leave
   // once it has done its part.
   static_cast<void>(with.post_write({.elements = {}, .remote = nowhere.assume_value()}));
 }

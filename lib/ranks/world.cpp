@@ -396,19 +396,19 @@ result<barrier_session> world::start_barrier(const peer_list& ranks, const wait_
 
 group_results world::all_gather_bytes(std::span<const std::byte> mine, std::span<std::byte> all,
                                       const wait_limit& limit) noexcept {
-  if (!state_) return moved_from("step of a world");
+  if (!state_) return moved_from(detail::collective_step);
   return state_->signals.all_gather(state_->peers, mine, all, limit);
 }
 
 group_results world::gather_bytes(std::span<const std::byte> mine, std::span<std::byte> all,
                                   std::uint32_t root, const wait_limit& limit) noexcept {
-  if (!state_) return moved_from("step of a world");
+  if (!state_) return moved_from(detail::collective_step);
   return state_->signals.gather(state_->peers, mine, all, root, limit);
 }
 
 group_results world::broadcast_bytes(std::span<std::byte> value, std::uint32_t root,
                                      const wait_limit& limit) noexcept {
-  if (!state_) return moved_from("step of a world");
+  if (!state_) return moved_from(detail::collective_step);
   return state_->signals.broadcast(state_->peers, value, root, limit);
 }
 
@@ -416,7 +416,7 @@ group_results world::all_reduce_bytes(std::span<std::byte> value,
                                       void (*combine)(void* context, std::byte* into,
                                                       const std::byte* right),
                                       void* context, const wait_limit& limit) {
-  if (!state_) return moved_from("step of a world");
+  if (!state_) return moved_from(detail::collective_step);
   return state_->signals.all_reduce(state_->peers, value, combine, context, limit);
 }
 

@@ -115,7 +115,8 @@ constexpr std::array statuses{
                        "a failure of the device that has no status of its own: see the vendor code "
                        "and the kernel's log"},
     status_description{work_status::tag_matching_error, local_resource, "tag matching error",
-                       "the device failed to match a message to its tag: see the vendor code"},
+                       "an operation on the list of tags failed, usually because a message had "
+                       "already used the tag that was to be removed"},
     status_description{work_status::tag_matching_rendezvous_incomplete, local_resource,
                        "tag matching rendezvous incomplete", "software must finish the rendezvous"},
 };

@@ -61,8 +61,8 @@ template <access_flags Rights, class Memory>
             .by = lease_by::window};
   } else if constexpr (IsRegistered<object>) {
     lease_request all = whole_of<Rights>(memory, way_to_lend<object::rights>);
-    // A buffer that was moved from has the length 0, with which no lease would be requested. The
-    // length 1 makes its lease fail.
+    // A moved-from buffer has the length 0, and no lease is requested for 0 bytes. With the length
+    // 1, a lease is requested, and fails.
     if (all.registered == nullptr) all.length = 1;
     return all;
   } else {

@@ -74,7 +74,7 @@ class [[nodiscard]] group_results {
   }
 
   /// The number of results, which is usually the number of listed peers. It is 0 if the operation
-  /// failed as a whole, and for a step of a world that has succeeded.
+  /// failed as a whole, or is a step of a world and has succeeded.
   [[nodiscard]] std::uint32_t size() const noexcept { return size_; }
   /// The number of peers for which the operation failed.
   [[nodiscard]] std::uint32_t failed() const noexcept { return failed_; }

@@ -79,8 +79,8 @@ class group_scope : public group_operations<group_scope> {
     return *opened;
   }
 
-  /// Used by the library only: waits for all requests. \returns the failure to report, which for a
-  /// manual scope includes results that were not retrieved
+  /// Used by the library only: waits for all requests. \returns the failure to report, if there
+  /// is one; in a manual scope, results that were not retrieved count as failures
   [[nodiscard]] std::optional<group_error> failure(bool is_manual = false) noexcept;
 
  private:

@@ -406,7 +406,7 @@ class queue_pair_attributes {
   detail::attribute_values values_{};
 };
 
-/// Starts the attributes of a transition.
+/// Returns the attributes of a transition, of which none is set yet.
 template <transport Transport, queue_pair_state From, queue_pair_state To>
   requires TransitionExists<Transport, From, To>
 [[nodiscard]] queue_pair_attributes<Transport, From, To> attributes_for() noexcept {

@@ -84,7 +84,7 @@ class calling_lane {
   channel link{};
   lease_owner lease{};  ///< declared last, so it ends before the connection
 
-  /// Destroys the queue pair, which ends the service's access.
+  /// Destroys the queue pair, to end the service's access.
   /// \returns false if the service may still access memory of the program
   bool close() noexcept {
     at = stage::closed;

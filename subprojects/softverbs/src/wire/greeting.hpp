@@ -34,7 +34,7 @@ struct notice {
     room_to_write,
   };
   kind what;
-  /// Only in an answer: nonzero if its sender has mapped the memory for both ends.
+  /// Only in an answer: nonzero if its sender has mapped the memory that both ends share.
   std::uint8_t accepted;
   std::byte unused[6];
 };
