@@ -317,7 +317,7 @@ TEST_CASE("a channel reports why its connection was closed") {
     CHECK(ends.left.failure()->ended_by() == std::nullopt);
     const error flushed = failure_of(waiting.wait(patience));
     CHECK(work_error::from(flushed)->status() == work_status::flushed);
-    CHECK_THAT(flushed.message(), Catch::Contains("flushed") && Catch::Contains("broken before") &&
+    CHECK_THAT(flushed.message(), Catch::Contains("flushed") && Catch::Contains("already ended") &&
                                       Catch::Contains("the peer denied the access"));
   }
   SECTION("a watched descriptor that flushes all requests") {
@@ -343,7 +343,7 @@ TEST_CASE("a channel reports why its connection was closed") {
     CHECK(ends.right.write({.elements = memory.gather(), .remote = nowhere}, patience).has_error());
     std::optional<transport_result<completed_work>> ended;
     wait_until([&] { return (ended = waiting.poll()).has_value(); }, "the receive to be flushed");
-    CHECK_THAT(error(failure_of(*ended)).message(), Catch::Contains("broken before"));
+    CHECK_THAT(error(failure_of(*ended)).message(), Catch::Contains("already ended"));
   }
   SECTION("a close by the program") {
     auto earlier = must(ends.left.post_receive({.elements = memory.scatter(0, 32)}));
@@ -360,7 +360,7 @@ TEST_CASE("a channel reports why its connection was closed") {
     CHECK(must(ends.left.wait(patience)) == wait_end::completions);
     CHECK_FALSE(ends.left.is_connected());
     CHECK_THAT(error(failure_of(earlier.wait(patience))).message(),
-               Catch::Contains("flushed") && !Catch::Contains("broken before"));
+               Catch::Contains("flushed") && !Catch::Contains("already ended"));
   }
 }
 
