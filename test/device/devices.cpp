@@ -274,7 +274,7 @@ TEST_CASE("an EIO error in a forked child reports that the parent opened the dev
     if (!made.has_value()) made.error().format(text);
     return text;
   };
-  const std::string_view parents = "the one that opened the device";
+  const std::string_view parents = "a device that its parent opened";
   std::array<int, 2> pipe{};
   REQUIRE(::pipe(pipe.data()) == 0);
   const pid_t child = ::fork();
