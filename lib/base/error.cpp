@@ -73,8 +73,7 @@ const char* usual_advice(int errnum) noexcept {
              "messages in the kernel's log may name it";
     case error_kind::resource_exhausted:
       return "the device, the machine or the cgroup of the process is out of memory, or has "
-             "reached "
-             "its limit of such objects: `rdma resource` counts them";
+             "reached its limit of such objects: `rdma resource` counts them";
     case error_kind::permission:
       return "the process lacks a permission: check the permissions of /dev/infiniband/uverbs*, "
              "the capabilities of the process, and the devices that its cgroup allows";

@@ -36,10 +36,18 @@ bool is_passing(int errnum) noexcept {
   return std::ranges::find(passing, errnum) != passing.end();
 }
 
+/// Returns the port, which is at the same offset in both address families.
+std::uint16_t port_in(const socket_address& address) noexcept {
+  in_port_t number = 0;
+  std::memcpy(&number,
+              reinterpret_cast<const char*>(&address.storage) + offsetof(sockaddr_in, sin_port),
+              sizeof number);
+  return ntohs(number);
+}
+
 /// Returns the error for a port that is in use or, for port 0, for the lack of a free port.
 error taken_port(const socket_address& address) noexcept {
-  const detail::printed_address printed(address);
-  if (std::string_view(printed.text.data()).ends_with(":0"))
+  if (port_in(address) == 0)
     return detail::error_in_words(
         error_kind::busy, listening,
         "no port is free (EADDRINUSE): close sockets that are no longer needed", EADDRINUSE);
@@ -47,7 +55,7 @@ error taken_port(const socket_address& address) noexcept {
   std::snprintf(
       words.data(), words.size(),
       "another socket uses the port of %s (EADDRINUSE): choose another port, or close that socket",
-      printed.text.data());
+      detail::printed_address(address).text.data());
   return detail::error_in_words(error_kind::busy, listening, words.data(), EADDRINUSE);
 }
 
@@ -169,11 +177,7 @@ std::uint16_t tcp_listener::port() const noexcept {
   if (::getsockname(socket_.descriptor(), reinterpret_cast<sockaddr*>(&own.storage), &own.size) !=
       0)
     return 0;
-  in_port_t number = 0;
-  std::memcpy(&number,
-              reinterpret_cast<const char*>(&own.storage) + offsetof(sockaddr_in, sin_port),
-              sizeof number);
-  return ntohs(number);
+  return port_in(own);
 }
 
 }  // namespace verbspp
