@@ -334,10 +334,10 @@ int attend_to(ibv_cq* queue, channel_record* channel, bool one_by_one) noexcept 
   made->opened = all().contexts.find(queue->context);
   if (made->opened == nullptr) return 0;
   made->channel = channel;
-  // Nothing throws after the first place has the record.
-  if (channel != nullptr) channel->queues.reserve(channel->queues.size() + 1);
-  all().queues.insert(queue, *made);
+  // Room in the table is reserved first, so that nothing throws once the channel has the record.
+  all().queues.reserve(1);
   if (channel != nullptr) channel->queues.push_back(made.get());
+  all().queues.insert(queue, *made);
   if (one_by_one) stand_in_front(*made);
   static_cast<void>(made.release());
   return 0;

@@ -389,10 +389,10 @@ int attend_to(ibv_context* verbs) noexcept try {
   made->device = &state_of(verbs->device->name);
   if (made->device->broken) return EIO;
   if (!made->events.open(verbs->async_fd, here.clock.get())) return errno;
-  // Room is reserved first, so that nothing throws once `contexts` contains the record.
-  here.open.reserve(here.open.size() + 1);
-  here.contexts.insert(verbs, *made);
+  // Room in the table is reserved first, so that nothing throws once `open` contains the record.
+  here.contexts.reserve(1);
   here.open.push_back(made.get());
+  here.contexts.insert(verbs, *made);
   stand_in_front(*made.release());
   return 0;
 } catch (const std::bad_alloc&) {

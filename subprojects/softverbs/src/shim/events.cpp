@@ -112,8 +112,8 @@ SOFTVERBS_EXPORT ibv_comp_channel* ibv_create_comp_channel(ibv_context* verbs) {
     if (channel->events.open(made->fd, all().clock.get())) {
       channel->fd = channel->events.get();
       channel->events.ring(opened->device->broken);
-      // Nothing throws after the first place has the record.
-      all().open_channels.reserve(all().open_channels.size() + 1);
+      // Room in the table is reserved first, so that nothing throws once `open_channels` contains
+      // the record.
       all().channels.reserve(2);
       all().open_channels.push_back(channel.get());
       all().channels.insert(made, *channel);
