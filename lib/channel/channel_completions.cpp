@@ -24,13 +24,18 @@ constexpr char lost_memory[] =
 }  // namespace
 
 VERBSPP_DATA_PATH void channel_core::complete_receive(const ibv_wc& completion) noexcept {
-  inbox_state* const inbox = inboxes_.find(completion.wr_id);
-  receive_slot* const slot = inbox != nullptr ? nullptr : receives_.find(completion.wr_id);
-  if (inbox == nullptr && slot == nullptr) [[unlikely]]
+  const auto note_invalidated = [&] {
+    if ((completion.wc_flags & IBV_WC_WITH_INV) != 0 && leases_ != nullptr) [[unlikely]]
+      leases_->note_invalidated(completion.invalidated_rkey);
+  };
+  if (inbox_state* const inbox = inboxes_.find(completion.wr_id)) {
+    note_invalidated();
+    return inboxes_.deliver(*inbox, receive_message(*inbox, completion));
+  }
+  receive_slot* const slot = receives_.find(completion.wr_id);
+  if (slot == nullptr) [[unlikely]]
     return;
-  if ((completion.wc_flags & IBV_WC_WITH_INV) != 0 && leases_ != nullptr) [[unlikely]]
-    leases_->note_invalidated(completion.invalidated_rkey);
-  if (inbox != nullptr) return inboxes_.deliver(*inbox, receive_message(*inbox, completion));
+  note_invalidated();
   slot->status = IBV_WC_SUCCESS;
   slot->opcode = number_of(completion.opcode);
   slot->byte_count = completion.byte_len;
@@ -187,8 +192,9 @@ void channel_core::fail_receive(receive_slot& slot, std::uint32_t status,
 void channel_core::fail_receive(inbox_state& inbox, std::uint32_t status,
                                 std::uint32_t vendor_code) noexcept {
   const std::uint32_t place = inboxes_.take_posted(inbox);
+  --inbox.in_use;
   receives_.note_left();
-  if (!guard_.is_lost()) inbox.pool.places()->give_back(place);
+  if (!guard_.is_lost()) inbox.pool.places()->give_back_unfilled(place);
   note_failure(connection_.failed(status, vendor_code, place, work_operation::receive), nullptr);
   inboxes_.delete_if_finished(inbox);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
 /// The ways in which a channel waits: for room, requests, scopes, messages and news.
+#include "channel/inbox_state.hpp"
 #include "channel/waiting.hpp"
 #include <verbspp/channel/detail/channel_core.hpp>
 #include <verbspp/memory/access.hpp>
@@ -113,7 +114,7 @@ bool channel_core::has_news(std::uint64_t known) const noexcept {
   const std::uint32_t held =
       outstanding() - inboxes_.posted() - sends_.unheld() - receives_.unheld();
   const std::uint32_t without_result = inboxes_.count() + scopes_.count() + callers_ + held;
-  return connection_.failure() || handles_ > without_result || inboxes_.messages() != 0 ||
+  return connection_.failure() || handles_ > without_result || inboxes_.has_messages() ||
          completed() != known || handed_.has_some() || continuations_.has_stop();
 }
 

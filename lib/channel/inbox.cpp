@@ -42,7 +42,7 @@ VERBSPP_DATA_PATH result<message> inbox_state::message_in(std::uint32_t place) n
 
 std::optional<result<message>> inbox_state::refusal() noexcept {
   const auto filled = fill();
-  if (in_use() == 0 && !filled.has_value()) return filled.assume_error();
+  if (in_use == 0 && !filled.has_value()) return filled.assume_error();
   return std::nullopt;
 }
 
@@ -80,7 +80,7 @@ result<message> inbox_state::wait_longer(call_limit limit) noexcept {
   if (refused) return std::move(*refused);
   return until.failure(
       taking_message,
-      in_use() != 0 || is_shared
+      in_use != 0 || is_shared
           ? "no message has arrived: check that the peer sends one, and that the message pool has "
             "free places, or allow more time"
           : "the inbox has no receive posted, because the message pool has no free place, or other "
@@ -118,7 +118,8 @@ void inbox::leave() noexcept {
   if (!state_) return;
   state_->core.end_subject(state_.get());
   detail::pool_places& places = *state_->pool.places();
-  while (!state_->arrived.is_empty()) places.give_back(state_->arrived.take_first(places));
+  for (std::uint32_t place; (place = state_->take_listed(places)) != detail::inbox_state::nothing;)
+    places.give_back(place);
   detail::channel_core& core = state_->core;
   core.drop_inbox(std::move(state_));
 }
@@ -199,13 +200,14 @@ std::ostream& operator<<(std::ostream& out, const inbox& printed) {
   else
     out << "receives posted: " << std::to_string(mine.posted) << " of "
         << std::to_string(mine.depth);
-  return out << ", messages that have arrived: " << std::to_string(mine.messages);
+  return out << ", messages that have arrived: " << std::to_string(mine.messages());
 }
 
 std::optional<result<message>> inbox::next() noexcept {
   if (!state_) return moved_from();
-  if (state_->arrived.is_empty()) return state_->next_message();
-  return state_->message_in(state_->take_arrived());
+  const std::uint32_t place = state_->take_listed(*state_->pool.places());
+  if (place == detail::inbox_state::nothing) return state_->next_message();
+  return state_->message_in(place);
 }
 
 std::optional<result<message>> inbox::next_arrived() noexcept {

@@ -31,9 +31,9 @@ struct [[gnu::visibility("hidden")]] inbox_state {
   /// this `wr_id`.
   [[nodiscard]] std::uint64_t next_wr_id() const noexcept { return tag | places_posted.first; }
   /// True if receives should be posted, because there is room for a whole batch.
-  [[nodiscard]] bool is_due() const noexcept { return in_use() < due_below; }
-  /// The number of places that are posted, or that contain messages that have not been taken.
-  [[nodiscard]] std::uint32_t in_use() const noexcept { return posted + messages; }
+  [[nodiscard]] bool is_due() const noexcept { return in_use < due_below; }
+  /// The number of messages in `arrived`.
+  [[nodiscard]] std::uint32_t messages() const noexcept { return in_use - posted; }
 
   static constexpr std::uint32_t nothing = UINT32_MAX;
   /// Takes the next message if one has arrived, but does not call `fill`.
@@ -41,6 +41,8 @@ struct [[gnu::visibility("hidden")]] inbox_state {
   [[nodiscard]] std::uint32_t take() noexcept;
   /// As `take`, but does not poll for completions.
   [[nodiscard]] std::uint32_t take_arrived() noexcept;
+  /// As `take_arrived`, but does not take messages from the hub. \param places those of the pool
+  [[nodiscard]] std::uint32_t take_listed(pool_places& places) noexcept;
   /// Returns a message that was taken, and posts receives if that is due.
   [[nodiscard]] result<message> message_in(std::uint32_t place) noexcept;
   /// Posts receives in batches while there is room for a batch, and the pool has free places. If
@@ -67,8 +69,8 @@ struct [[gnu::visibility("hidden")]] inbox_state {
   std::uint64_t tag = 0;
   message_list places_posted{};  ///< the places of the posted receives, in order
   message_list arrived{};
-  std::uint32_t messages = 0;  ///< the number of messages in `arrived`
   std::uint32_t posted = 0;
+  std::uint32_t in_use = 0;     ///< the number of places that are posted, or in `arrived`
   inbox_state* next = nullptr;  ///< in the channel's list of inboxes
   owned<inbox_state> itself{};  ///< null until the inbox is destroyed
   bool is_short = false;        ///< the pool had too few places for the hub's receives
@@ -87,7 +89,6 @@ inline void inbox_list::add(inbox_state& inbox) noexcept {
 
 inline void inbox_list::remove(owned<inbox_state> destroyed) noexcept {
   inbox_state& inbox = *destroyed.get();
-  messages_ -= inbox.messages;
   if (shared_ == &inbox) shared_ = nullptr;
   --count_;
   inbox.itself = std::move(destroyed);
@@ -108,19 +109,30 @@ VERBSPP_DATA_PATH inbox_state* inbox_list::find(std::uint64_t wr_id) const noexc
   return each;
 }
 
+inline std::uint32_t inbox_list::posted() const noexcept {
+  std::uint32_t sum = 0;
+  for (const inbox_state* each = first_; each != nullptr; each = each->next) sum += each->posted;
+  return sum;
+}
+
+inline bool inbox_list::has_messages() const noexcept {
+  const inbox_state* each = first_;
+  while (each != nullptr && each->messages() == 0) each = each->next;
+  return each != nullptr;
+}
+
 VERBSPP_DATA_PATH void inbox_list::note_posted(inbox_state& inbox, std::uint32_t count) noexcept {
   inbox.posted += count;
-  posted_ += count;
+  inbox.in_use += count;
 }
 
 VERBSPP_DATA_PATH std::uint32_t inbox_list::take_posted(inbox_state& inbox) noexcept {
   pool_places& places = *inbox.pool.places();
-  const std::uint32_t place = inbox.places_posted.take_first(places);
   if (places.is_watched()) [[unlikely]]
-    device_returns(reinterpret_cast<std::uintptr_t>(places.at(place)), places.place_size());
+    device_returns(reinterpret_cast<std::uintptr_t>(places.at(inbox.places_posted.first)),
+                   places.place_size());
   --inbox.posted;
-  --posted_;
-  return place;
+  return inbox.places_posted.unlink_first(places);
 }
 
 template <class Fail>
@@ -136,22 +148,11 @@ void inbox_list::flush(Fail fail) noexcept {
 
 VERBSPP_DATA_PATH void inbox_list::deliver(inbox_state& inbox, std::uint32_t place) noexcept {
   if (inbox.itself) [[unlikely]] {
+    --inbox.in_use;
     inbox.pool.places()->give_back(place);
     return delete_if_finished(inbox);
   }
   inbox.arrived.append(*inbox.pool.places(), place);
-  note_arrived(inbox, 1);
-}
-
-VERBSPP_DATA_PATH void inbox_list::note_arrived(inbox_state& inbox, std::uint32_t count) noexcept {
-  inbox.messages += count;
-  messages_ += count;
-}
-
-VERBSPP_DATA_PATH std::uint32_t inbox_list::take_arrived(inbox_state& inbox) noexcept {
-  --inbox.messages;
-  --messages_;
-  return inbox.arrived.take_first(*inbox.pool.places());
 }
 
 VERBSPP_DATA_PATH std::uint32_t channel_core::receive_message(inbox_state& inbox,
@@ -175,6 +176,7 @@ VERBSPP_DATA_PATH bool channel_core::collect(inbox_state& inbox, std::uint32_t& 
         completions->status == IBV_WC_SUCCESS && (completions->wc_flags & IBV_WC_WITH_INV) == 0)
         [[likely]] {
       place = receive_message(inbox, *completions);
+      --inbox.in_use;
       return false;
     }
   }
@@ -190,7 +192,13 @@ VERBSPP_DATA_PATH std::uint32_t inbox_state::take() noexcept {
 
 VERBSPP_DATA_PATH std::uint32_t inbox_state::take_arrived() noexcept {
   if (arrived.is_empty() && is_shared) is_short = core.take_shared_messages();
-  return arrived.is_empty() ? nothing : core.inboxes().take_arrived(*this);
+  return take_listed(*pool.places());
+}
+
+VERBSPP_DATA_PATH std::uint32_t inbox_state::take_listed(pool_places& places) noexcept {
+  if (arrived.is_empty()) return nothing;
+  --in_use;
+  return arrived.take_first(places);
 }
 
 }  // namespace verbspp::detail

@@ -26,9 +26,9 @@ class inbox_list {
   /// The number of inboxes that were not destroyed.
   [[nodiscard]] std::uint32_t count() const noexcept { return count_; }
   /// The number of posted receives.
-  [[nodiscard]] std::uint32_t posted() const noexcept { return posted_; }
-  /// The number of messages that were not taken.
-  [[nodiscard]] std::uint32_t messages() const noexcept { return messages_; }
+  [[nodiscard]] std::uint32_t posted() const noexcept;
+  /// True if an inbox has a message that was not taken.
+  [[nodiscard]] bool has_messages() const noexcept;
 
   // The inboxes.
 
@@ -45,7 +45,8 @@ class inbox_list {
 
   /// Records receives that were posted, whose places are in the list of the inbox already.
   void note_posted(inbox_state& inbox, std::uint32_t count) noexcept;
-  /// Removes and returns the place of the receive that completes next. \pre a receive is posted
+  /// Removes and returns the place of the receive that completes next. The place still counts as
+  /// in use, and its record has to be updated. \pre a receive is posted
   [[nodiscard]] std::uint32_t take_posted(inbox_state& inbox) noexcept;
   /// Deletes the state of a destroyed inbox that has no posted receives; otherwise a no-op.
   void delete_if_finished(inbox_state& inbox) noexcept;
@@ -58,10 +59,6 @@ class inbox_list {
 
   /// Adds a message to an inbox. If the inbox was destroyed, returns the place to the pool.
   void deliver(inbox_state& inbox, std::uint32_t place) noexcept;
-  /// Records messages that were appended to the list of the inbox.
-  void note_arrived(inbox_state& inbox, std::uint32_t count) noexcept;
-  /// Removes and returns the place of the first message. \pre a message has arrived
-  [[nodiscard]] std::uint32_t take_arrived(inbox_state& inbox) noexcept;
 
  private:
   [[nodiscard]] std::uint64_t new_tag() noexcept;
@@ -69,8 +66,6 @@ class inbox_list {
   std::uint32_t count_ = 0;
   std::uint32_t tags_ = 0;  ///< counts the tags that inboxes have had
   inbox_state* first_ = nullptr;
-  std::uint32_t posted_ = 0;
-  std::uint32_t messages_ = 0;
   inbox_state* shared_ = nullptr;
 };
 

@@ -203,20 +203,29 @@ struct message_list {
   /// Appends a place.
   VERBSPP_DATA_PATH void append(pool_places& places, std::uint32_t place) noexcept {
     places.record(place).next = none;
-    append(places, {.first = place, .last = place});
+    append_linked(places, {.first = place, .last = place});
   }
-  VERBSPP_DATA_PATH void append(pool_places& places, const message_list& more) noexcept {
-    if (more.is_empty()) return;
+  void append(pool_places& places, const message_list& more) noexcept {
+    if (!more.is_empty()) append_linked(places, more);
+  }
+  /// Removes and returns the first place, which contains a message. \pre the list is not empty
+  [[nodiscard]] VERBSPP_DATA_PATH std::uint32_t take_first(pool_places& places) noexcept {
+    const std::uint32_t place = unlink_first(places);
+    places.record(place).next = place_record::filled;
+    return place;
+  }
+  /// Removes and returns the first place, whose record still has to be updated. \pre the list is
+  /// not empty
+  [[nodiscard]] VERBSPP_DATA_PATH std::uint32_t unlink_first(pool_places& places) noexcept {
+    const std::uint32_t place = first;
+    first = places.record(place).next;
+    return place;
+  }
+
+ private:
+  VERBSPP_DATA_PATH void append_linked(pool_places& places, const message_list& more) noexcept {
     (is_empty() ? first : places.record(last).next) = more.first;
     last = more.last;
-  }
-  /// Removes and returns the first place. \pre the list is not empty
-  [[nodiscard]] VERBSPP_DATA_PATH std::uint32_t take_first(pool_places& places) noexcept {
-    const std::uint32_t place = first;
-    place_record& record = places.record(place);
-    first = record.next;
-    record.next = place_record::filled;
-    return place;
   }
 };
 
