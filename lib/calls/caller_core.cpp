@@ -51,12 +51,18 @@ caller_core::caller_core(inbox answers, message_pool pool, channel_core& core,
       recent_(counters_.get()),
       measures_durations_(options.measures_durations) {
   if (!slots_) return;
-  for (std::uint32_t i = 0; i < options.in_flight; ++i)
-    slots_.get()[i] = {.number = i, .next_free = static_cast<std::uint16_t>(i + 1)};
+  for (std::uint32_t i = 0; i < options.in_flight; ++i) {
+    slots_.get()[i].key = call_header::key(0, i);
+    slots_.get()[i].next_free = static_cast<std::uint16_t>(i + 1);
+  }
 }
 
 caller_core::~caller_core() {
   if (begun_ != no_place) pool_.places()->give_back(begun_);
+  for (std::uint32_t i = 0; slots_ && i < in_flight_; ++i) {
+    const call_slot& slot = slots_.get()[i];
+    if (slot.state == slot_state::answered) pool_.places()->give_back(slot.place);
+  }
 }
 
 result<reference<caller_core>> caller_core::open(prepared_channel& link,
@@ -174,7 +180,7 @@ result<void> caller_core::make_counters(
     counters_.get()[method_count_++].number = each->number;
   // If the caller was started before, calls may be in flight.
   for (std::uint32_t i = 0; i < in_flight_; ++i)
-    slots_.get()[i].counters = &counters_of(slots_.get()[i].method);
+    slots_.get()[i].counters = &counters_of(slots_.get()[i].method());
   return success();
 }
 
@@ -272,22 +278,22 @@ VERBSPP_DATA_PATH result<caller_core::slot_index> caller_core::send_frame(
   const call_header header{.kind = kind,
                            .flags = {},
                            .method = of.number,
-                           .number = slot.number,
+                           .number = slot.number(),
                            .length = static_cast<std::uint32_t>(size),
                            .credits = 0};
   header.encode(pool_.places()->at(place.place));
+  if (recent_->number != of.number) [[unlikely]]
+    recent_ = &counters_of(of.number);
+  method_counters& counters = *recent_;
+  slot.counters = &counters;
+  slot.key = call_header::key(of.number, header.number);
+  slot.lane = lane;
   const result<void> posted = post_frame(core_, place, frame);
   if (posted.has_error()) [[unlikely]]
     return posted.assume_error();
   begun_ = no_place;
   first_free_ = slot.next_free;
   slot.state = slot_state::waiting;
-  slot.method = of.number;
-  slot.lane = lane;
-  if (recent_->number != of.number) [[unlikely]]
-    recent_ = &counters_of(of.number);
-  method_counters& counters = *recent_;
-  slot.counters = &counters;
   ++sent_;
   add(counters.counted.calls, 1);
   add(counters.counted.request_bytes, size);
@@ -340,8 +346,11 @@ template <class Next>
 VERBSPP_DATA_PATH void caller_core::take_each(Next next) noexcept {
   inbox_state& answers = *answers_.state_.get();
   pool_places& places = *answers.pool.places();
-  for (std::uint32_t place; (place = next(answers)) != inbox_state::nothing;)
-    take(message(&places, place, places.record(place).work.bytes_filled(0)));
+  for (std::uint32_t place; (place = next(answers)) != inbox_state::nothing;) {
+    do {
+      take(message(&places, place, places.record(place).work.bytes_filled(0)));
+    } while ((place = answers.take_listed(places)) != inbox_state::nothing);
+  }
   // Posts receives for the next answers, if a batch is due.
   if (const auto refused = answers_.next_arrived()) fail(refused->assume_error());
 }
@@ -370,39 +379,43 @@ void caller_core::refuse_peer() noexcept {
 
 VERBSPP_DATA_PATH void caller_core::take(message&& arrived) noexcept {
   const std::span<const std::byte> bytes = std::as_const(arrived).bytes();
-  if (!call_header::is_from_service(bytes)) [[unlikely]]
-    return refuse_peer();
   const std::byte* const header = bytes.data();
-  const std::uint32_t number = call_header::number_in(header);
-  const std::uint32_t index = number & UINT16_MAX;
+  if (!call_header::is_framed(bytes)) [[unlikely]]
+    return refuse_peer();
+  const std::uint32_t index = call_header::number_in(header) & UINT16_MAX;
   if (index >= in_flight_) [[unlikely]]
     return refuse_peer();
   call_slot& slot = slots_.get()[index];
-  if (slot.number != number || slot.method != call_header::method_in(header) ||
-      slot.state != slot_state::waiting) [[unlikely]]
-    return take_late(header);
+  if (!call_header::has_key(header, slot.key) || slot.state != slot_state::waiting) [[unlikely]]
+    return take_late(bytes);
   count_answer(call_header::credits_in(header));
   slot.state = slot_state::answered;
   slot.first = header[0];
-  slot.answer = std::move(arrived);
+  slot.size = arrived.size();
+  slot.place = std::move(arrived).give().place;
 }
 
-void caller_core::take_late(const std::byte* header) noexcept {
-  const std::uint16_t method = call_header::method_in(header);
-  const std::uint32_t number = call_header::number_in(header);
-  add(counters_of(method).counted.late_answers, 1);
-  call_slot& slot = slots_.get()[number & UINT16_MAX];
+void caller_core::take_late(std::span<const std::byte> bytes) noexcept {
+  if (!call_header::is_from_service(bytes)) return refuse_peer();
+  const std::byte* const header = bytes.data();
+  add(counters_of(call_header::method_in(header)).counted.late_answers, 1);
+  call_slot& slot = slots_.get()[call_header::number_in(header) & UINT16_MAX];
   // An answer that belongs to no call has consumed a receive, but its credits do not count.
-  if (slot.number != number || slot.method != method || slot.state != slot_state::given_up) return;
+  if (!call_header::has_key(header, slot.key) || slot.state != slot_state::given_up) return;
   count_answer(call_header::credits_in(header));
   free(slot);
 }
 
 VERBSPP_DATA_PATH void caller_core::free(call_slot& slot) noexcept {
   slot.state = slot_state::free;
-  slot.number += std::uint32_t{UINT16_MAX} + 1;
+  slot.key += call_header::key_distance(UINT16_MAX + 1U);
   slot.next_free = static_cast<std::uint16_t>(first_free_);
-  first_free_ = slot.number & UINT16_MAX;
+  first_free_ = slot.number() & UINT16_MAX;
+}
+
+VERBSPP_DATA_PATH message caller_core::take_answer(call_slot& slot) noexcept {
+  free(slot);
+  return {pool_.places(), slot.place, slot.size};
 }
 
 void caller_core::fail(const error& why) noexcept {
@@ -411,17 +424,17 @@ void caller_core::fail(const error& why) noexcept {
 
 VERBSPP_DATA_PATH bool caller_core::is_plain(const call_slot& slot,
                                              const method_description& of) const noexcept {
-  return slot.state == slot_state::answered && slot.lane == no_lane && !measures_durations_ &&
-         slot.first == static_cast<std::byte>(call_frame_kind::answer) &&
-         (of.answer_size == any_size || of.answer_size == slot.answer.size() - call_header::size);
+  constexpr call_progress plain{.state = slot_state::answered,
+                                .first = static_cast<std::byte>(call_frame_kind::answer)};
+  return slot.equals(plain) && !measures_durations_ &&
+         (of.answer_size == any_size || of.answer_size == slot.size - call_header::size);
 }
 
 VERBSPP_DATA_PATH result<message> caller_core::finish_plainly(call_slot& slot) noexcept {
   caller_statistics& counters = slot.counters->counted;
   add(counters.answers, 1);
-  add(counters.answer_bytes, slot.answer.size() - call_header::size);
-  free(slot);
-  return std::move(slot.answer);
+  add(counters.answer_bytes, slot.size - call_header::size);
+  return take_answer(slot);
 }
 
 result<message> caller_core::finish(slot_index index, const method_description& of) noexcept {
@@ -439,7 +452,6 @@ result<message> caller_core::finish_with_care(slot_index index,
     return failure_ ? *failure_
                     : error(error_kind::not_connected, of.name, "the connection was closed");
   }
-  message answer = std::move(slot.answer);
   method_counters& counters = *slot.counters;
   if (measures_durations_) [[unlikely]] {
     const auto range = duration_histogram::range_of(std::chrono::steady_clock::now() - slot.begun);
@@ -448,7 +460,7 @@ result<message> caller_core::finish_with_care(slot_index index,
   const std::byte first = slot.first;
   const auto kind = static_cast<call_frame_kind>(first & ~call_header::all_flags);
   const std::uint16_t lane = slot.lane;
-  free(slot);
+  message answer = take_answer(slot);
   if (lane != no_lane) [[unlikely]]
     VERBSPP_TRYV(lane == sent_lane ? take_sent(index, answer, counters.counted)
                                    : end_loan(lanes_.get()[lane],
@@ -508,8 +520,7 @@ bool caller_core::give_up(slot_index index) noexcept {
   // access.
   const bool has_ended = end_access(std::exchange(slot.lane, no_lane), index);
   if (slot.state == slot_state::answered) {
-    slot.answer = message();
-    free(slot);
+    static_cast<void>(take_answer(slot));
   } else {
     slot.state = slot_state::given_up;
   }

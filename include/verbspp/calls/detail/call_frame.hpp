@@ -76,13 +76,32 @@ struct call_header {
   /// connection, from the first call on, modulo 2^32.
   std::uint32_t credits = 0;
 
+  /// The answer and the refusal of a call begin with 8 bytes that differ from call to call, and
+  /// that are the same in both, except for `key_ignores`. The key of a call consists of these
+  /// bytes.
+  [[nodiscard]] static constexpr std::uint64_t key(std::uint16_t method,
+                                                   std::uint32_t number) noexcept {
+    return start(static_cast<std::uint64_t>(call_frame_kind::answer), method, number);
+  }
+  [[nodiscard]] static constexpr std::uint16_t method_of(std::uint64_t key) noexcept {
+    return static_cast<std::uint16_t>(key >> 16);
+  }
+  [[nodiscard]] static constexpr std::uint32_t number_of(std::uint64_t key) noexcept {
+    return static_cast<std::uint32_t>(key >> 32);
+  }
+  /// The difference between the keys of two calls of a method whose numbers have this difference.
+  [[nodiscard]] static constexpr std::uint64_t key_distance(std::uint32_t numbers) noexcept {
+    return std::uint64_t{numbers} << 32;
+  }
+  /// True if the header belongs to an answer or a refusal of the call with this key.
+  [[nodiscard]] static bool has_key(const std::byte* header, std::uint64_t key) noexcept {
+    return (get_from_frame<std::uint64_t>(header) & ~key_ignores) == key;
+  }
+
   void encode(std::byte* into) const noexcept {
-    into[0] = static_cast<std::byte>(kind) | flags;
-    into[1] = static_cast<std::byte>(protocol_version);
-    put_in_frame(into + 2, method);
-    put_in_frame(into + 4, number);
-    put_in_frame(into + 8, length);
-    put_in_frame(into + 12, credits);
+    put_in_frame(into, start(static_cast<std::uint64_t>(kind) | static_cast<std::uint64_t>(flags),
+                             method, number));
+    put_in_frame(into + 8, std::uint64_t{credits} << 32 | length);
   }
   /// Returns the header, or nothing if the bytes are not a message of this protocol.
   [[nodiscard]] static std::optional<call_header> decode(
@@ -98,13 +117,13 @@ struct call_header {
   }
   /// True for messages of this protocol that a caller sends.
   [[nodiscard]] static bool is_from_caller(std::span<const std::byte> message) noexcept {
-    if (!is_framed(message)) return false;
+    if (!is_framed(message) || !has_version(message.data())) return false;
     const auto kind = static_cast<call_frame_kind>(message[0]);  // calls have no flags
     return is_call(kind) && kind <= call_frame_kind::lane_request;
   }
   /// True for messages of this protocol that a service sends.
   [[nodiscard]] static bool is_from_service(std::span<const std::byte> message) noexcept {
-    if (!is_framed(message)) return false;
+    if (!is_framed(message) || !has_version(message.data())) return false;
     const call_frame_kind kind = kind_in(message.data());
     return kind == call_frame_kind::answer || kind == call_frame_kind::refusal;
   }
@@ -131,10 +150,28 @@ struct call_header {
     put_in_frame(header + 12, credits);
   }
 
- private:
+  /// True if the message is as long as its header states.
   [[nodiscard]] static bool is_framed(std::span<const std::byte> message) noexcept {
-    return message.size() >= size && message[1] == std::byte{protocol_version} &&
+    return message.size() >= size &&
            get_from_frame<std::uint32_t>(&message[8]) == message.size() - size;
+  }
+
+ private:
+  /// The bits of a kind by which an answer differs from a refusal, and the flags.
+  static constexpr std::uint64_t key_ignores =
+      (static_cast<std::uint64_t>(call_frame_kind::answer) ^
+       static_cast<std::uint64_t>(call_frame_kind::refusal)) |
+      static_cast<std::uint64_t>(all_flags);
+
+  /// The first 8 bytes of a header.
+  [[nodiscard]] static constexpr std::uint64_t start(std::uint64_t kind_and_flags,
+                                                     std::uint16_t method,
+                                                     std::uint32_t number) noexcept {
+    return std::uint64_t{number} << 32 | std::uint64_t{method} << 16 |
+           std::uint64_t{protocol_version} << 8 | kind_and_flags;
+  }
+  [[nodiscard]] static bool has_version(const std::byte* header) noexcept {
+    return header[1] == std::byte{protocol_version};
   }
 };
 

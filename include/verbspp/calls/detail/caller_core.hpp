@@ -16,6 +16,7 @@
 #include <verbspp/channel/message.hpp>
 #include <verbspp/channel/message_pool.hpp>
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -146,17 +147,28 @@ class caller_core : public counted {
     std::uint16_t number = 0;
     caller_statistics counted{};
   };
-  struct call_slot {
-    /// The lower bits are the index of the slot. The upper bits distinguish the calls that had it.
-    std::uint32_t number = 0;
+  /// How far a call has got, in four bytes that are compared at once.
+  struct call_progress {
+    [[nodiscard]] constexpr bool equals(const call_progress& other) const noexcept {
+      return std::bit_cast<std::uint32_t>(*this) == std::bit_cast<std::uint32_t>(other);
+    }
+
     slot_state state = slot_state::free;
-    std::byte first{};  ///< the first byte of the answer: its kind and flags
-    std::uint16_t next_free = 0;
-    std::uint16_t method = 0;
+    std::byte first{};             ///< the first byte of the answer: its kind and flags
     std::uint16_t lane = no_lane;  ///< the lane of the memory that the call lends, or `sent_lane`
+  };
+  struct call_slot : call_progress {
+    [[nodiscard]] std::uint16_t method() const noexcept { return call_header::method_of(key); }
+    /// The number of the call. The lower bits are the index of the slot. The upper bits distinguish
+    /// the calls that had it.
+    [[nodiscard]] std::uint32_t number() const noexcept { return call_header::number_of(key); }
+
+    std::uint16_t next_free = 0;
+    std::uint64_t key = 0;  ///< see `call_header::key`; a free slot has the number of its next call
+    std::uint32_t place = no_place;  ///< the place of the answer, if the state is `answered`
+    std::uint32_t size = 0;          ///< the size of the answer in bytes, with its header
     method_counters* counters = nullptr;
     std::chrono::steady_clock::time_point begun{};  ///< only if durations are measured
-    message answer{};
   };
 
   /// The memory of a call whose answer contains the bytes that the service writes.
@@ -182,6 +194,8 @@ class caller_core : public counted {
   }
   /// True if the call has an answer of the right size, without lent memory or a duration.
   [[nodiscard]] bool is_plain(const call_slot& slot, const method_description& of) const noexcept;
+  /// Takes the answer out of the slot of a call that was answered, and frees the slot.
+  [[nodiscard]] message take_answer(call_slot& slot) noexcept;
   [[nodiscard]] result<message> finish_plainly(call_slot& slot) noexcept;
   [[nodiscard]] result<message> finish_with_care(slot_index slot,
                                                  const method_description& of) noexcept;
@@ -191,8 +205,8 @@ class caller_core : public counted {
   template <class Next>
   void take_each(Next next) noexcept;
   void take(message&& arrived) noexcept;
-  /// Takes an answer for which no call waits.
-  void take_late(const std::byte* header) noexcept;
+  /// Takes a message that is not the answer to a call which waits for one.
+  void take_late(std::span<const std::byte> bytes) noexcept;
   void count_answer(std::uint32_t credits) noexcept;
   void refuse_peer() noexcept;
   void free(call_slot& slot) noexcept;
