@@ -135,7 +135,7 @@ transport_result<completed_work> group::state_of(std::uint32_t peer) const noexc
 }
 
 result<void> group::check(const channel& member) const noexcept {
-  if (!hub_ || hub_->capacity() == 0)
+  if (is_empty())
     return error(error_kind::invalid_input, adding,
                  "this group is empty: create one with prepare_group or group::create");
   if (member.state() == channel_state::empty)
@@ -202,7 +202,7 @@ void group::take_news(std::span<arrival> arrived) noexcept {
 }
 
 result<std::span<arrival>> group::poll(std::span<arrival> into) noexcept {
-  if (!hub_)
+  if (is_empty())
     return error(error_kind::invalid_input, "poll a group",
                  "this group is empty: create one with prepare_group or group::create");
   serve();
@@ -212,7 +212,7 @@ result<std::span<arrival>> group::poll(std::span<arrival> into) noexcept {
 }
 
 result<std::span<arrival>> group::wait(std::span<arrival> into, const wait_limit& limit) noexcept {
-  if (!hub_)
+  if (is_empty())
     return error(error_kind::invalid_input, "wait on a group",
                  "this group is empty: create one with prepare_group or group::create");
   if (connector_ != nullptr) return wait_and_serve(into, limit);

@@ -683,4 +683,6 @@ TEST_CASE_METHOD(four_members, "a group that was moved from is empty") {
   channel some;
   CHECK_THAT(failure_of(moved_from.add(std::move(some))).message(),
              Catch::Contains("this group is empty"));
+  CHECK_THAT(failure_of(moved_from.poll(std::span<arrival>())).message(),
+             Catch::Contains("this group is empty"));
 }

@@ -385,6 +385,8 @@ TEST_CASE("a table of clients refuses invalid calls") {
   CHECK(failure_of(serving.clients.wait(short_limit)) == error_kind::invalid_input);
   CHECK(failure_of(serving.clients.add(channel())) == error_kind::invalid_input);
   CHECK(failure_of(serving.clients.find({}, short_limit)) == error_kind::invalid_input);
+  CHECK_THAT(failure_of(serving.clients.request_notification()).message(),
+             Catch::Contains("the table was moved from"));
   CHECK(serving.clients.size() == 0);
   channel_hub hub = std::move(*serving.hub);
   CHECK(failure_of(table::create(*serving.hub)) == error_kind::invalid_input);

@@ -214,7 +214,10 @@ class hub_clients {
   ///     }
   [[nodiscard]] int file_descriptor() const noexcept { return hub_.file_descriptor(); }
   /// Like `channel_hub::request_notification`.
-  [[nodiscard]] result<bool> request_notification() noexcept { return hub_.request_notification(); }
+  [[nodiscard]] result<bool> request_notification() noexcept {
+    if (table_ == nullptr) return refusal("the table was moved from");
+    return hub_.request_notification();
+  }
   /// Like `channel_hub::deadline`.
   [[nodiscard]] wait_limit::time_point deadline() const noexcept { return hub_.deadline(); }
 

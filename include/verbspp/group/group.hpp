@@ -251,6 +251,8 @@ class group : public group_operations<group> {
   friend group_operations<group>;
   friend class prepared_group;
 
+  /// True if it has no hub, or if its hub was moved from together with the group.
+  [[nodiscard]] bool is_empty() const noexcept { return !hub_ || hub_->capacity() == 0; }
   /// Stops all members before they are destroyed. If their hub has a pool, they then wait only once
   /// (see `channel::stop`).
   void stop() const noexcept {
