@@ -14,11 +14,12 @@ namespace verbspp::detail {
 namespace {
 
 constexpr std::uint64_t default_limit_flag = std::uint64_t{1} << 32;
+constexpr std::uint64_t stop_flag = std::uint64_t{1} << 33;
 
 /// Names the peer's queue pair, whose number is among the facts in a wait's error. There are three
 /// facts: the number of outstanding requests in the send queue, the number of outstanding receives
 /// (both are 0 after a hang-up), and the number of the peer's queue pair, with `default_limit_flag`
-/// if the channel's default limit applied.
+/// if the channel's default limit applied, and `stop_flag` if a stop request ended the wait.
 std::array<char, 40> peer_of(const error_access::words& facts) noexcept {
   std::array<char, 40> text{};
   if (const auto number = static_cast<std::uint32_t>(facts[2]); number != 0)
@@ -27,8 +28,9 @@ std::array<char, 40> peer_of(const error_access::words& facts) noexcept {
 }
 
 std::size_t ended_message(const error& e, std::span<char> buffer) noexcept {
-  const bool was_stopped = e == error_kind::cancelled;
   const auto facts = error_access::facts(e);
+  // The kind does not show this, since it is `not_connected` in the errors of later calls.
+  const bool was_stopped = (facts[2] & stop_flag) != 0;
   const bool is_default = (facts[2] & default_limit_flag) != 0;
   const char* advice = is_default
                            ? ", and allow more time if the limit was too short; the wait had no "
@@ -110,20 +112,24 @@ error channel_core::ended_before(const wait_limit& limit) noexcept {
   if (limit.stop_requested())
     return {error_kind::cancelled, waiting_on_channel,
             "a stop was requested before the operation began"};
-  return limit.failure(waiting_on_channel, "the timeout had expired before the operation began");
+  return limit.failure(waiting_on_channel,
+                       "the timeout expired before the operation could begin, so nothing was "
+                       "posted: allow more time");
 }
 
 error channel_core::ended_by(const wait_limit& limit, bool is_default) const noexcept {
-  return error_access::made(ended_by_limit, waiting_on_channel, nullptr,
-                            {sends_.outstanding(), receives_.outstanding(),
-                             connection_.peer_number() | (is_default ? default_limit_flag : 0)},
-                            limit.failure(waiting_on_channel).kind());
+  const error_kind kind = limit.failure(waiting_on_channel).kind();
+  const std::uint64_t flags =
+      (is_default ? default_limit_flag : 0) | (kind == error_kind::cancelled ? stop_flag : 0);
+  return error_access::made(
+      ended_by_limit, waiting_on_channel, nullptr,
+      {sends_.outstanding(), receives_.outstanding(), connection_.peer_number() | flags}, kind);
 }
 
 error channel_core::ended_by_descriptor() const noexcept {
   return error_access::made(
       ended_by_hang_up, waiting_on_channel,
-      "the descriptor that the channel watches was closed at its other end, "
+      "the descriptor that the channel watches was closed at its other end, has failed, "
       "or is readable: usually the peer has exited, or has closed its channel",
       {0, 0, connection_.peer_number()}, error_kind::cancelled);
 }

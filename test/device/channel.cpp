@@ -557,6 +557,11 @@ TEST_CASE_METHOD(two_channels, "a stop request ends the wait of a channel") {
   // The message doesn't recommend a longer limit, because a longer one wouldn't have helped.
   CHECK_THAT(stopped.message(), Catch::EndsWith("renew it"));
   CHECK(ends.left.outstanding() == 0);
+  // Later calls report the stop request, too.
+  const error broken = failure_of(ends.left.post_receive({.elements = to.scatter()}));
+  CHECK(broken == error_kind::not_connected);
+  CHECK_THAT(broken.message(),
+             Catch::Contains("a stop was requested") && Catch::EndsWith("renew it"));
   // The stop was requested before this call, so the call posts nothing.
   const error refused =
       failure_of(ends.right.receive({.elements = to.scatter()}, source.get_token()));
