@@ -114,8 +114,8 @@ result<void> channel_connection::check_prepared() const noexcept {
                handshake,
                state_ == channel_state::connected
                    ? "the channel is already connected: renew it before another handshake"
-                   : "the channel is not prepared: renew it first and, unless a connection manager "
-                     "connects it, give the peer the new endpoint");
+                   : "the channel is broken or closed: renew it, or build another one, and, unless "
+                     "a connection manager connects it, give the peer the new endpoint");
 }
 
 result<void> channel_connection::check_newer(const endpoint& remote) const noexcept {
@@ -203,9 +203,10 @@ work_error channel_connection::explained(const work_error& unnamed) noexcept {
   const auto failed = work_error::from(root);
   if (failed && failed->status() == work_status::flushed) return failure.with_cause(broken_off);
   if (root.hint() != nullptr) return failure.with_cause(root.hint());
+  // A call that failed with an errno may have the same kind as a wait that ended early.
+  if (root.native_errno() != 0) return failure.with_cause(call_failed);
   if (root == error_kind::cancelled) return failure.with_cause(stopped);
-  const bool is_late = root == error_kind::timed_out && root.native_errno() == 0;
-  return failure.with_cause(is_late ? too_late : call_failed);
+  return failure.with_cause(root == error_kind::timed_out ? too_late : call_failed);
 }
 
 std::optional<error> channel_connection::reason_of_flush() noexcept {

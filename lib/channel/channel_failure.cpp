@@ -24,8 +24,7 @@ const char* to_string(channel_state state) noexcept {
 
 std::string channel_failure::message() const {
   const std::string peer = peer_.is_zero() ? "" : "peer: " + to_string(peer_) + ", ";
-  return root_.message() + " (" + peer + "requests flushed after it: " + std::to_string(flushed_) +
-         ")";
+  return root_.message() + " (" + peer + "requests flushed: " + std::to_string(flushed_) + ")";
 }
 
 std::ostream& operator<<(std::ostream& out, const channel_failure& failure) {

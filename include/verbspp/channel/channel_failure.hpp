@@ -38,7 +38,8 @@ class channel_failure {
   /// The address of the peer, which on RoCE is an IP address. Zero if the channel was not
   /// connected, or if a connection manager has connected it over a path of InfiniBand without GIDs.
   [[nodiscard]] const gid& peer() const noexcept { return peer_; }
-  /// The number of requests that were flushed because of the root.
+  /// The number of requests that were flushed. If the root is a flushed request, because the cause
+  /// is unknown, the number includes it.
   [[nodiscard]] std::uint64_t flushed() const noexcept { return flushed_; }
   /// The event that ended a wait and broke the channel: `limit` (the root's kind is `timed_out`, or
   /// `cancelled` if a stop was requested), `file_descriptor` (the watched descriptor or the tied
