@@ -164,8 +164,8 @@ result<hub_state::found> hub_state::wait_counted(Find find, const wait_limit& li
     if (end == wait_end::limit || limit.has_passed())
       return limit.failure(
           "wait on a hub",
-          "no channel of the hub has a completion or a message: check that the peers send, and "
-          "that the hub's message pool, if it has one, has free places, or allow more time");
+          "the hub has no completion or message to report: check that the peers send, and that "
+          "the hub's message pool, if it has one, has free places, or allow more time");
   }
 }
 

@@ -83,9 +83,9 @@ result<message> inbox_state::wait_longer(call_limit limit) noexcept {
       in_use != 0 || is_shared
           ? "no message has arrived: check that the peer sends one, and that the message pool has "
             "free places, or allow more time"
-          : "the inbox has no receive posted, because the message pool has no free place, or other "
-            "receives fill the channel's receive queue: drop messages, create the pool with more "
-            "places, or build the channel with a larger max_receive_work_requests");
+          : "the inbox has no receive posted, because the message pool has no free place, or the "
+            "channel's receive queue has no room: drop messages, create the pool with more places, "
+            "or build the channel with a larger max_receive_work_requests");
 }
 
 }  // namespace detail

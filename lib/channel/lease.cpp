@@ -479,7 +479,7 @@ ibv_mw* lease_owner::window() const noexcept { return record_->window.native(); 
 
 void lease_owner::print(std::ostream& out, access_flags rights) const {
   if (record_ == nullptr) {
-    out << "lease, revoked or moved from";
+    out << "lease, empty";
     return;
   }
   const lease_record& record = *record_;

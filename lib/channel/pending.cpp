@@ -7,8 +7,8 @@ namespace verbspp::detail {
 
 error pending_request::no_request() noexcept {
   return {error_kind::invalid_input, "result of a request",
-          "this handle has no result: it was already taken, or the handle was moved from or never "
-          "had one"};
+          "this handle has no request: the result was already taken, the request was detached, or "
+          "the handle was moved from or default constructed"};
 }
 
 void pending_request::leave_with(kept_memory memory) noexcept {

@@ -8,10 +8,9 @@ namespace detail {
 namespace {
 
 error renewed() noexcept {
-  return {
-      error_kind::not_connected, "scope of a channel",
-      "requests of the scope failed, and the channel has been renewed since, so the cause is no "
-      "longer known: renew a channel only after its scopes have ended"};
+  return {error_kind::not_connected, "scope of a channel",
+          "requests of the scope or stream failed, and the channel has been renewed since, so the "
+          "cause is no longer known: renew a channel only after its scopes and streams have ended"};
 }
 
 }  // namespace

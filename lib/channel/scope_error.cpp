@@ -16,12 +16,13 @@ scope_error::operator error() const noexcept {
 
 std::string scope_error::message() const {
   std::string text;
-  if (own_) text += "the function that was passed to the scope failed: " + own_->message();
+  if (own_)
+    text += "the function that was passed to the scope or stream failed: " + own_->message();
   if (work_) {
     if (!text.empty()) text += "; and ";
     if (failed_ + flushed_ != 0)
-      text += "requests of the scope failed (with their own errors: " + std::to_string(failed_) +
-              ", flushed: " + std::to_string(flushed_) + "): ";
+      text += "requests of the scope or stream failed (with their own errors: " +
+              std::to_string(failed_) + ", flushed: " + std::to_string(flushed_) + "): ";
     text += work_->message();
   }
   if (left_ != 0) {

@@ -248,7 +248,7 @@ TEST_CASE("a revoked or moved-from lease is refused and prints its state") {
       CHECK_THAT(e.message(), Catch::Contains("revoked") && Catch::Contains("moved from"));
       std::ostringstream out;
       out << gone;
-      CHECK(out.str() == "lease, revoked or moved from");
+      CHECK(out.str() == "lease, empty");
     };
     check(anyhow(first));
     std::ostringstream out;
