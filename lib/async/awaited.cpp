@@ -21,10 +21,7 @@ bool awaited_message::look() noexcept {
   if (mine == nullptr)
     taken_ = result<message>(gone());
   else if (has_expired())
-    taken_ = result<message>(
-        limit().failure(taking_message,
-                        "no message has arrived: check that the peer sends one, and that the "
-                        "message pool has free places, or allow more time"));
+    taken_ = result<message>(limit().failure(taking_message, mine->why_none()));
   else
     taken_ = mine->next_arrived();
   return taken_.has_value();

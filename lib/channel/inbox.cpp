@@ -78,14 +78,16 @@ result<message> inbox_state::wait_longer(call_limit limit) noexcept {
   if (place != nothing) return message_in(place);
   if (!refused && end == wait_end::completions) refused = next_message();
   if (refused) return std::move(*refused);
-  return until.failure(
-      taking_message,
-      in_use != 0 || is_shared
-          ? "no message has arrived: check that the peer sends one, and that the message pool has "
-            "free places, or allow more time"
-          : "the inbox has no receive posted, because the message pool has no free place, or the "
-            "channel's receive queue has no room: drop messages, create the pool with more places, "
-            "or build the channel with a larger max_receive_work_requests");
+  return until.failure(taking_message, why_none());
+}
+
+const char* inbox_state::why_none() const noexcept {
+  if (in_use != 0 || is_shared)
+    return "no message has arrived: check that the peer sends one, and that the message pool has "
+           "free places, or allow more time";
+  return "the inbox has no receive posted, because the message pool has no free place, or the "
+         "channel's receive queue has no room: drop messages, create the pool with more places, "
+         "or build the channel with a larger max_receive_work_requests";
 }
 
 }  // namespace detail

@@ -57,6 +57,8 @@ struct [[gnu::visibility("hidden")]] inbox_state {
   [[nodiscard]] std::optional<result<message>> next_arrived() noexcept;
   /// Implements `inbox::wait`, if no message has arrived.
   [[nodiscard]] result<message> wait_longer(call_limit limit) noexcept;
+  /// The hint for a wait that has reached its limit.
+  [[nodiscard]] const char* why_none() const noexcept;
 
   channel_core& core;
   message_pool pool;
