@@ -266,7 +266,7 @@ result<void> channel_connection::open_loop() noexcept {
     return error(error_kind::not_supported, waiting_on_channel,
                  "this channel only spins, and has no descriptor: build it with "
                  "waiting(wait_mode::sleep())");
-  if (loop_ == nullptr) loop_ = new (std::nothrow) loop_events;
+  if (loop_ == nullptr) loop_ = new (std::nothrow) loop_events(waiting_on_channel);
   if (loop_ == nullptr) return error::from_errno(ENOMEM, waiting_on_channel);
   VERBSPP_TRYV(loop_->open(queue(), listener_));
   __atomic_store_n(&loop_signal_, loop_->signal(), __ATOMIC_SEQ_CST);

@@ -32,6 +32,9 @@
 
 namespace verbspp::detail {
 
+/// The name of the operation in the error messages of waits.
+inline constexpr const char* waiting_on_hub = "wait on a hub";
+
 /// The state of a hub, shared by its handles and channels. Thread-safe, except for `poll_channels`.
 class [[gnu::visibility("hidden")]] hub_state {
  public:
@@ -248,7 +251,7 @@ class [[gnu::visibility("hidden")]] hub_state {
                                                 nullptr};  ///< the table of clients, if any
   bool is_table_closed_ = false;
 
-  loop_events loop_{};       ///< for event loops of the program
+  loop_events loop_{waiting_on_hub};  ///< for event loops of the program
   bool has_loop_ = false;    ///< true once `loop_` is completely set up; accessed atomically
   async_listener listener_;  ///< for failures of the device
   std::uint32_t failures_told_ = 0;  ///< `times_heard()` when a poll last handled a failure

@@ -163,7 +163,7 @@ result<hub_state::found> hub_state::wait_counted(Find find, const wait_limit& li
     calls_.run();
     if (end == wait_end::limit || limit.has_passed())
       return limit.failure(
-          "wait on a hub",
+          waiting_on_hub,
           "the hub has no completion or message to report: check that the peers send, and that "
           "the hub's message pool, if it has one, has free places, or allow more time");
   }
@@ -197,7 +197,7 @@ void hub_state::ring_alarms() noexcept {
 
 result<void> hub_state::open_loop() noexcept {
   if (!waiting_.sleeps())
-    return error(error_kind::not_supported, "wait on a hub",
+    return error(error_kind::not_supported, waiting_on_hub,
                  "this hub only spins, and has no descriptor: choose wait_mode::sleep() for the "
                  "hub, or for the service or group to which it belongs");
   const brief_guard guard(lock_);

@@ -27,13 +27,16 @@ namespace verbspp::detail {
 /// device, the events of one descriptor that the owner adds, and calls of `wake`.
 class [[gnu::visibility("hidden")]] loop_events : public event_set {
  public:
+  /// \param operation the name of the owner's operation in error messages
+  explicit loop_events(const char* operation) noexcept : operation_(operation) {}
+
   /// Creates the descriptor, and adds those of the queue and the device to it, unless that was done
   /// before. Does not add the descriptor of a device whose events can't be read without blocking.
   /// \pre the queue is waitable
   /// \errors `resource_exhausted`
   [[nodiscard]] result<void> open(const completion_queue& queue,
                                   async_listener& listener) noexcept {
-    if (!is_open()) VERBSPP_TRYV(event_set::open(waiting_on_channel));
+    if (!is_open()) VERBSPP_TRYV(event_set::open(operation_));
     completion_queue_state& state = *completion_queue_access::state_of(queue);
     if (!has_device_) {
       const int device = async_events::of(state.owner).device_descriptor();
@@ -66,7 +69,7 @@ class [[gnu::visibility("hidden")]] loop_events : public event_set {
       if (tag == of_owner)
         owner_is_ready = true;
       else if ((events & EPOLLIN) == 0)
-        taken = error::from_errno(EIO, waiting_on_channel, device_is_gone);
+        taken = error::from_errno(EIO, operation_, device_is_gone);
       else if (tag == of_queue)
         state.stay_awake();
       else if (const auto read = async_events::of(state.owner).collect(); !read.has_value())
@@ -83,9 +86,10 @@ class [[gnu::visibility("hidden")]] loop_events : public event_set {
                                         std::uint64_t tag) noexcept {
     const int errnum = add(descriptor, events, tag);
     if (errnum == 0 || errnum == EEXIST) return success();
-    return error::from_errno(errnum, waiting_on_channel);
+    return error::from_errno(errnum, operation_);
   }
 
+  const char* operation_;
   bool has_device_ = false;
   bool has_queue_ = false;
 };
