@@ -95,8 +95,11 @@ result<void> channel_core::make_receive_room(bool waits, call_limit limit) noexc
   if (receives_.has_room()) return success();
   if (receives_.room() == 0)
     return error(error_kind::would_block, posting_receive,
-                 "the receive queue is full: wait for earlier receives, or build the channel "
-                 "with a larger max_receive_work_requests");
+                 inboxes_.count() != 0 && inboxes_.posted() != 0
+                     ? "the receive queue is full, and an inbox has posted receives to it: take "
+                       "messages from the inbox, or open it with a smaller depth"
+                     : "the receive queue is full: wait for earlier receives, or build the channel "
+                       "with a larger max_receive_work_requests");
   return error(error_kind::resource_exhausted, posting_receive,
                "the results of too many finished receives have not been taken: poll their handles, "
                "or drop them");
