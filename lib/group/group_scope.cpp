@@ -46,8 +46,9 @@ channel_scope& group_scope::refusing() noexcept {
 }
 
 error group_scope::no_such_peer(std::uint32_t peer) const noexcept {
-  return error::out_of_range("post in a scope of a group", "the number of a peer", peer,
-                             "it has to be below the group's size()");
+  return error::out_of_range(
+      "post in a scope of a group", "the number of a peer", peer,
+      "it has to be below the size() that the group had when the scope began");
 }
 
 error group_scope::no_memory() noexcept {
