@@ -362,7 +362,8 @@ int completion_channel::file_descriptor() const noexcept {
   return state_ ? state_->native->fd : -1;
 }
 const class context& completion_channel::context() const& noexcept {
-  assert(state_ && "this completion channel was moved from");
+  assert(state_ &&
+         "this completion channel was moved from, or came from a moved-from completion queue");
   return state_->owner;
 }
 context completion_channel::context() && noexcept { return std::as_const(*this).context(); }

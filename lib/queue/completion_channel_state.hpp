@@ -21,7 +21,8 @@
 namespace verbspp::detail {
 
 [[nodiscard]] inline error channel_moved_from(const char* operation) noexcept {
-  return {error_kind::invalid_input, operation, "this completion channel was moved from"};
+  return {error_kind::invalid_input, operation,
+          "this completion channel was moved from, or came from a moved-from completion queue"};
 }
 
 /// Distributes the events of a channel to the threads that wait for them.

@@ -219,6 +219,8 @@ TEST_CASE("a moved-from waitable queue is refused") {
   }
   CHECK(queue.native_handle() == nullptr);
   CHECK(queue.completion_channel().native_handle() == nullptr);
+  CHECK_THAT(failure_of(queue.completion_channel().poll()).message(),
+             Catch::Contains("came from a moved-from completion queue"));
   queue = moved;
   CHECK(must(queue.wait(into, moment)).empty());
 }

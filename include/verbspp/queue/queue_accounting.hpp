@@ -62,7 +62,7 @@ class send_queue_accounting {
   /// Records that the completion of the request at this position has been polled, which means that
   /// this and all previous requests have finished.
   constexpr void completed(std::uint64_t position) noexcept {
-    assert(position < posted_ && "this request was never posted");
+    assert(position < posted_ && "this request was never posted, or was posted before reset()");
     if (position >= done_) done_ = position + 1;
   }
   /// Forgets all requests. For use after the queue pair was reset or destroyed.
