@@ -11,7 +11,7 @@ namespace verbspp {
 
 namespace {
 
-constexpr const char* choosing = "choose the addresses of a connection";
+constexpr const char* choosing = "choose a pair of addresses";
 
 /// The scope and family of an address, in the order of the offer.
 enum class scope : std::uint8_t {
@@ -175,8 +175,8 @@ error none_fit(const address_offer& local, const address_offer& remote) noexcept
   };
   if (!any_pair(local, remote, same_version))
     return says(
-        "one end offers only RoCE v1 addresses, the other only v2: enable the same version on both "
-        "ports, and leave out gid_index if it is given");
+        "the two ends offer no addresses of the same RoCE version (v1 or v2): enable the same "
+        "version on both ports, and leave out gid_index if it is given");
   if (!any_pair(local, remote, same_family))
     return says(
         "the two ends offer no addresses of the same RoCE version and family (IPv4 or IPv6): give "
@@ -190,7 +190,8 @@ error none_fit(const address_offer& local, const address_offer& remote) noexcept
   return says(
       "the only addresses of the same kind at both ends are link-local or RoCE v1 addresses in "
       "different VLANs or subnets, and packets with such addresses are not routed: give both ends "
-      "addresses in the same subnet and VLAN, or RoCE v2 addresses that are not link-local");
+      "addresses in the same subnet and VLAN, or RoCE v2 addresses that are not link-local, and "
+      "leave out gid_index if it is given");
 }
 
 }  // namespace

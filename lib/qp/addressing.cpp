@@ -63,8 +63,9 @@ error no_address(const unusable_addresses& unusable, const char* operation) noex
       error_kind::not_found, operation,
       worst.count != 0
           ? worst.hint
-          : "the port has no RoCE GID, and on Ethernet a queue pair is addressed by GID: bring the "
-            "port's network interface up (`rdma link` shows it), and give it an IP address"};
+          : "the port has no RoCE GID (iWARP ports never have one), and on Ethernet a queue pair "
+            "is addressed by GID: bring the port's network interface up (`rdma link` shows it), "
+            "and give it an IP address"};
 }
 
 port_addresses addresses_from(const gid_entry& entry, const address_offer& offer) noexcept {

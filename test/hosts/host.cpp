@@ -115,7 +115,7 @@ const std::vector<host_pair>& host_pairs() {
       {"with different RoCE versions",
        host().version(only::v1).has(2, "192.0.2.1/24").has(2, "fe80::1/64"),
        host().version(only::v2).has(2, "192.0.2.2/24").has(2, "fe80::2/64"),
-       {.refusal = "only RoCE v1"}},
+       {.refusal = "no addresses of the same RoCE version (v1 or v2)"}},
       {"with a container at one end, which does not offer the addresses of its host",
        // The GID table contains the addresses of all interfaces on the port, although only one of
        // them is in this network namespace.
