@@ -53,12 +53,17 @@ error bad_field(const char* field, std::byte code) noexcept {
       "the bytes are damaged, or were not created by endpoint::encode from a valid endpoint");
 }
 
+result<void> check_number(const endpoint& end, const char* operation) noexcept {
+  const std::uint32_t number = end.number.value();
+  if (number >= first_usable_number && number != multicast_number) return success();
+  return error::out_of_range(operation, "queue pair number (2..0xfffffe)", number,
+                             "0 and 1 are reserved for management, 0xffffff for multicast, and the "
+                             "endpoint of a moved-from queue pair has 0");
+}
+
 /// Checks that a queue pair can be connected to this endpoint.
 result<void> check_connectable(const endpoint& end, const char* operation) noexcept {
-  const std::uint32_t number = end.number.value();
-  if (number < first_usable_number || number == multicast_number)
-    return error::out_of_range(operation, "queue pair number (2..0xfffffe)", number,
-                               "0 and 1 are reserved for management, 0xffffff for multicast");
+  VERBSPP_TRYV(check_number(end, operation));
   if (end.link_layer == link_layer::ethernet) {
     if (end.address.is_zero())
       return error(error_kind::invalid_input, operation,
@@ -73,7 +78,7 @@ result<void> check_connectable(const endpoint& end, const char* operation) noexc
     if (end.lid.value() == 0)
       return error(error_kind::invalid_input, operation,
                    "the LID is missing: on InfiniBand the subnet manager has to assign one to the "
-                   "endpoint's port first");
+                   "endpoint's port first; EFA, whose ports have no LID, is not supported");
   }
   return success();
 }
@@ -338,6 +343,9 @@ std::ostream& operator<<(std::ostream& out, const endpoint& end) {
 
 result<void> check_compatible(const endpoint& local, const endpoint& remote) noexcept {
   constexpr const char* operation = "compare endpoints";
+  // An empty endpoint, such as that of a moved-from queue pair, may also differ in other fields.
+  VERBSPP_TRYV(check_number(local, operation));
+  VERBSPP_TRYV(check_number(remote, operation));
   if (local.type != remote.type)
     return error::mismatch(operation, "transport", to_string(local.type), to_string(remote.type),
                            "build both queue pairs with the same transport");
@@ -378,7 +386,7 @@ result<void> check_newer(const endpoint& remote, const endpoint& last) noexcept 
   return error::outdated("compare endpoints", "generation of the remote end", remote.generation,
                          last.generation,
                          "this is an endpoint of an earlier connection: pass the new endpoint, "
-                         "which renew() has returned at the peer");
+                         "which renew() returns at the peer");
 }
 
 }  // namespace verbspp

@@ -523,8 +523,8 @@ TEST_CASE("an endpoint of an earlier connection is refused with both generations
   };
   CHECK(refused(3, 3) ==
         "compare endpoints: generation of the remote end: 3 is not above 3, the previous one; this "
-        "is an endpoint of an earlier connection: pass the new endpoint, which renew() has "
-        "returned at the peer");
+        "is an endpoint of an earlier connection: pass the new endpoint, which renew() returns at "
+        "the peer");
   CHECK(contains(refused(2, 3), "2 is not above 3"));
   CHECK(contains(refused(1, 0xffffffff), "1 is not above 4294967295"));
 
@@ -562,5 +562,7 @@ TEST_CASE("an invalid remote end is refused") {
   remote = infiniband_end;
   remote.number = 1;
   CHECK(contains(refusal(infiniband_end, remote), "queue pair number (2..0xfffffe): 1 "));
-  CHECK(contains(refusal(infiniband_end, endpoint{}), "queue pair number"));
+  for (const endpoint& local : {infiniband_end, ethernet_end})
+    CHECK(contains(refusal(local, endpoint{}), "the endpoint of a moved-from queue pair has 0"));
+  CHECK(contains(refusal(endpoint{}, ethernet_end), "queue pair number (2..0xfffffe): 0 "));
 }

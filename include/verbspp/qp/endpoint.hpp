@@ -125,7 +125,7 @@ std::ostream& operator<<(std::ostream& out, const endpoint& end);
 /// classes and service levels match, and, on Ethernet, that they have a pair of addresses that fit
 /// together. The comparison is symmetric.
 /// \errors `mismatch` with the field and both values, or as reported by `choose_addresses`;
-/// `invalid_input` if no queue pair can be connected to `remote`
+/// `invalid_input` if no queue pair can be connected to `remote`, or `local` is empty
 [[nodiscard]] result<void> check_compatible(const endpoint& local, const endpoint& remote) noexcept;
 
 /// Selects the addresses for a connection between two ends on Ethernet, by the same rules as for
