@@ -121,8 +121,8 @@ struct native_queue_pair {
 result<native_queue_pair> create_extended(ibv_qp_init_attr_ex& initial, transport type) noexcept {
   constexpr const char* operation = "ibv_create_qp_ex";
   constexpr const char* advice =
-      "the device or its driver does not support extended posting on this transport: leave "
-      "extended_posting out, so that batches are posted as linked lists";
+      "the device or its driver does not support this transport, at least not with extended "
+      "posting: leave extended_posting out, so that batches are posted as linked lists";
   ibv_device_attr_ex device{};
   if (const int errnum = errno_of(ibv_query_device_ex(initial.pd->context, nullptr, &device));
       errnum != 0)
@@ -245,7 +245,7 @@ result<void> check_origin(transport type, const ibv_qp& native,
   if (native.srq != (settings.receives ? settings.receives->native_handle() : nullptr))
     return not_as_said(settings.receives
                            ? "this queue pair was created without that shared receive queue: give "
-                             "the builder the one that it uses, or none"
+                             "the builder the one that the queue pair uses, if it uses any"
                            : "this queue pair was created with a shared receive queue: give it to "
                              "the builder as well");
   return success();

@@ -212,7 +212,8 @@ result<void> connect(queue_pair_data& queue_pair, const managed_attributes& by) 
   const endpoint& local = queue_pair.local;
   auto receiving = without_internal(by.ready_to_receive);
   auto sending = without_internal(by.ready_to_send);
-  if (given.mtu && given.mtu->native() != receiving.attributes.path_mtu)
+  if (given.mtu && (receiving.mask & IBV_QP_PATH_MTU) != 0 &&
+      given.mtu->native() != receiving.attributes.path_mtu)
     return error_in_words_of(error_kind::mismatch, "compare with the connection manager",
                              "the builder has a path MTU of %u bytes, but the connection manager "
                              "uses %u, the MTU of the route: leave out path_mtu",

@@ -45,10 +45,10 @@ const char* usual_cause(int errnum, queue_pair_state to, queue_pair_attribute_se
     case ETIMEDOUT:
     case ENETUNREACH:
     case EHOSTUNREACH:
-      return given.intersects(queue_pair_attribute::path | queue_pair_attribute::alternate_path)
-                 ? "usually the peer's GID does not resolve: check that its address is reachable "
-                   "from this port (ping the IP address behind the GID), and that it is the peer's "
-                   "current one"
+      return given.contains(queue_pair_attribute::path)
+                 ? "on RoCE, usually the peer's GID does not resolve: check that its address is "
+                   "reachable from this port (ping the IP address behind the GID), and that it is "
+                   "the peer's current one"
                  : nullptr;
     case EPERM:
       return given.contains(queue_pair_attribute::qkey)
@@ -62,8 +62,10 @@ const char* usual_cause(int errnum, queue_pair_state to, queue_pair_attribute_se
         return "usually the GID index or the port number is wrong, or the path MTU is above the "
                "port's active MTU";
       if (given.contains(queue_pair_attribute::port))
-        return "usually the device does not have the port or the pkey index, or does not support "
-               "the access flags";
+        return given.contains(queue_pair_attribute::access)
+                   ? "usually the device does not have the port or the pkey index, or does not "
+                     "support the access flags"
+                   : "usually the device does not have the port or the pkey index";
       if (given.contains(queue_pair_attribute::ack_timeout))
         return "usually the device does not support the timeout, a retry count or the read depth";
       return "usually the queue pair is not in the state in which this transition begins (after a "

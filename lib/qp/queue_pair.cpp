@@ -157,7 +157,7 @@ result<queue_pair_status> query(ibv_qp* native) noexcept {
 
 void print(std::ostream& out, const queue_pair_data& queue_pair, queue_pair_state state) {
   if (queue_pair.owner.native() == nullptr) {
-    out << "queue pair, moved from";
+    out << "queue pair that was moved from";
     return;
   }
   out << queue_pair.local << ", " << to_string(state) << ", device "
