@@ -70,7 +70,8 @@ result<reference<completion_queue_state>> create_queue(const context& parent,
   if (capacity > limit)
     return error::above_limit(
         operation, "capacity in completions", capacity, limit,
-        "the device imposes this limit (max_cqe): request a smaller queue, or use several queues");
+        "the device imposes this limit (max_cqe): request a smaller queue (for a channel or group, "
+        "shorter send and receive queues), or use several queues");
   // The state is created first, because the queue's events refer to it.
   reference<completion_queue_state> state(
       new (std::nothrow) completion_queue_state(parent, std::move(channel), features));
@@ -184,8 +185,8 @@ error poll_failure(int errnum, const char* operation) noexcept VERBSPP_NONBLOCKI
         "driver cannot read the clock at every moment");
   return failure.as(error_kind::driver,
                     "the completion queue is broken, usually because it overran or the device "
-                    "failed: see the kernel's log, and give the queue room for all work that can "
-                    "be outstanding on its queue pairs");
+                    "failed: see the kernel's log; a queue that the program itself created needs "
+                    "room for all work that can be outstanding on its queue pairs");
 }
 
 error no_slots(const char* operation) noexcept VERBSPP_NONBLOCKING {
