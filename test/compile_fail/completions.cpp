@@ -8,7 +8,7 @@
 using namespace verbspp;
 
 // case: completion_field_not_asked_for
-// expect: this type of completion queue lacks this field: add it to the features
+// expect: this completion lacks a requested field: add the field to the features
 constexpr completion_features fields =
     BAD(completion_feature::immediate) GOOD(completion_feature::timestamp);
 auto time(const extended_completed_work<fields>& work) { return work.timestamp(); }

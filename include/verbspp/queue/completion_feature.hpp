@@ -63,8 +63,9 @@ inline constexpr completion_features all_completion_fields =
 template <completion_features Features, completion_features Fields>
 concept HasCompletionFields =
     detail::because(Features.contains(Fields),
-                    "this type of completion queue lacks this field: add it to the features of the "
-                    "queue, as in completion_queue_with<completion_feature::...>");
+                    "this completion lacks a requested field: add the field to the features of the "
+                    "queue, as in completion_queue_with<completion_feature::...>, and to those "
+                    "that get<...>() names, if any");
 
 template <completion_features Features>
 concept Waitable = detail::because(
