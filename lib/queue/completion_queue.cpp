@@ -184,9 +184,10 @@ error poll_failure(int errnum, const char* operation) noexcept VERBSPP_NONBLOCKI
         "wait_each calls; if the queue has completion_feature::wall_clock, poll again, because the "
         "driver cannot read the clock at every moment");
   return failure.as(error_kind::driver,
-                    "the completion queue is broken, usually because it overran or the device "
-                    "failed: see the kernel's log; a queue that the program itself created needs "
-                    "room for all work that can be outstanding on its queue pairs");
+                    "the completion queue is unusable, usually because it overran, the device "
+                    "failed, or a forked child polls its parent's queue: see the kernel's log; a "
+                    "queue that the program itself created needs room for all work that can be "
+                    "outstanding on its queue pairs");
 }
 
 error no_slots(const char* operation) noexcept VERBSPP_NONBLOCKING {
