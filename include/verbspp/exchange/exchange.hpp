@@ -294,7 +294,7 @@ class exchange_session {
  private:
   [[nodiscard]] static error empty() noexcept {
     return {error_kind::invalid_input, "exchange_session",
-            "this session was moved from, or finish has already returned its result"};
+            "this session was moved from, or its result was already taken"};
   }
   exchange_session(detail::owned<detail::exchange_core> core, End&& prepared) noexcept
       : prepared_(std::move(prepared)), core_(std::move(core)) {}

@@ -124,7 +124,7 @@ class meeting_session {
  private:
   [[nodiscard]] static error empty() noexcept {
     return {error_kind::invalid_input, "meeting_session",
-            "this session was moved from, or finish has already returned its result"};
+            "this session was moved from, or its result was already taken"};
   }
   meeting_session(detail::owned<detail::peer_search> search, End&& prepared) noexcept
       : search_(std::move(search)), prepared_(std::move(prepared)) {}
