@@ -83,7 +83,7 @@ class field_reader {
   }
   [[nodiscard]] constexpr result<std::span<const std::byte>> bytes(std::size_t size) noexcept {
     if (size > rest_.size())
-      return error::above_limit("exchange: read the peer's values", "bytes of the next field", size,
+      return error::above_limit("exchange: read a frame", "bytes of the next field", size,
                                 rest_.size(),
                                 "the data ends before its last field is complete: it is damaged, "
                                 "or the peer sent values of other types, or uses another "
@@ -95,8 +95,8 @@ class field_reader {
   /// Fails if bytes are left after the last field.
   [[nodiscard]] constexpr result<void> end() const noexcept {
     if (rest_.empty()) return success();
-    return error::above_limit("exchange: read the peer's values", "bytes after the last field",
-                              rest_.size(), 0,
+    return error::above_limit("exchange: read a frame", "bytes after the last field", rest_.size(),
+                              0,
                               "the data is longer than its fields: it is damaged, or the peer sent "
                               "values of other types, or uses another protocol");
   }
