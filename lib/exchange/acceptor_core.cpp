@@ -32,7 +32,9 @@ constexpr int accepts_in_a_round = 16;
 /// no file descriptor was left.
 constexpr auto pause_without_descriptors = std::chrono::milliseconds(100);
 
-error stopping() noexcept { return {error_kind::cancelled, serving, "the server is stopping"}; }
+error stopping() noexcept {
+  return {error_kind::cancelled, serving, "the acceptor was stopped or destroyed"};
+}
 
 }  // namespace
 
@@ -296,7 +298,7 @@ void acceptor_core::serve(std::uint32_t place) noexcept {
       // While a client waits for its turn, only its disconnection is watched for.
       fail(place,
            served.core->refuse(error(error_kind::not_connected, serving,
-                                     "the client disconnected while it waited for its turn")));
+                                     "the connection ended while the client waited for its turn")));
       return;
     case client_state::speaking:
     case client_state::shaking_hands:

@@ -111,7 +111,8 @@ exchange_core::exchange_core(const exchange_setup& setup, const wait_limit& limi
       limit_(limit) {}
 
 exchange_core::~exchange_core() {
-  if (!is_over_) tell(error(error_kind::cancelled, "exchange", "the program aborted the exchange"));
+  if (!is_over_)
+    tell(error(error_kind::cancelled, "exchange", "the exchange was aborted before it was done"));
 }
 
 result<tied_socket> exchange_core::socket_to_tie() const noexcept {
@@ -401,9 +402,9 @@ result<void> exchange_core::take_hello(std::span<const std::byte> body) noexcept
     return error(error_kind::mismatch, comparing,
                  is_accepting()
                      ? "both ends have exchange_role::accepting: with a secret, only the end that "
-                       "accepted the connection may have it"
+                       "accepted the connection may have this role"
                      : "neither end has exchange_role::accepting: with a secret, the end that "
-                       "accepted the connection must have it");
+                       "accepted the connection must have this role");
   VERBSPP_TRYV(check_fields(theirs_, std::span(hello.fields).first(hello.field_count)));
   if (!seal_) return success();
   if (!seal_->derive(own_hello_, input_.first(input_size_)))
@@ -478,37 +479,39 @@ void exchange_core::add_frame(std::uint8_t type, std::span<const std::byte> body
 }
 
 /// The error for an exchange that cannot go on: the connection has ended, the socket was never
-/// connected (ENOTCONN), or a frame could not be encrypted (EIO). `errnum` is 0 if the peer has
-/// closed the connection, and nothing had failed before; the error then has no errno.
+/// connected (ENOTCONN), or a frame could not be encrypted (EIO with a secret). `errnum` is 0 if
+/// the peer has closed the connection, and nothing had failed before; the error then has no errno.
 error exchange_core::without_more(int errnum) const noexcept {
   const char* hint = nullptr;
-  if (errnum == ENOTCONN || errnum == EIO) {
+  // Receiving from a Unix socket that was never connected fails with EINVAL.
+  if (broken_output_ == ENOTCONN) errnum = ENOTCONN;
+  if (errnum == ENOTCONN || (errnum == EIO && seal_)) {
     hint = errnum == EIO
-               ? "libcrypto could not encrypt a frame"
+               ? "libcrypto could not encrypt a frame, or the socket failed"
                : "the socket is not connected: connect it, or use the one that accept returned";
     return error::from_errno(errnum, "exchange", hint).as(error_kind::not_connected, hint);
   }
   switch (awaited_) {
     case awaited::hello:
       hint =
-          "the connection ended before the peer sent its hello: the peer failed or exited (see the "
-          "error there), it is another program, or the network failed";
+          "the connection ended before the peer's hello arrived: the peer stopped, failed or "
+          "exited (see its output), it is another program, or the network failed";
       break;
     case awaited::decision:
-      hint = "the connection ended before this side sent its endpoint: see the error at the peer";
+      hint = "the connection ended before this side sent its endpoint: see the peer's output";
       break;
     case awaited::proof:
     case awaited::choice:
     case awaited::offer:
       hint =
-          "the connection ended after the peer's hello, before the peer sent its endpoint: see the "
-          "error at the peer";
+          "the connection ended after the peer's hello had arrived, but before its endpoint: see "
+          "the peer's output";
       break;
     case awaited::connection:
     case awaited::ready:
       hint =
-          "the connection ended after the peer had sent its endpoint, before the peer reported "
-          "that it was ready: see the error at the peer";
+          "the connection ended after the peer's endpoint had arrived, but before its report that "
+          "it was ready: see the peer's output";
       break;
     case awaited::done:
       hint =
@@ -516,9 +519,7 @@ error exchange_core::without_more(int errnum) const noexcept {
           "peer may have succeeded and exited at once, or failed";
       break;
     case awaited::nothing:
-      hint =
-          "the connection ended before this side had sent its last frame: see the error at the "
-          "peer";
+      hint = "the connection ended before this side had sent its last frame: see the peer's output";
       break;
   }
   return error::from_errno(errnum, "exchange").as(error_kind::not_connected, hint);
@@ -529,8 +530,8 @@ error exchange_core::at_limit() const noexcept {
   switch (awaited_) {
     case awaited::hello:
       hint =
-          "the peer sent no hello, or only a part of it: the peer hangs, is busy, or is another "
-          "program; see its output, or allow more time";
+          "the peer's hello has not arrived, or only a part of it: the peer hangs, is busy or is "
+          "another program, or the network failed; see the peer's output, or allow more time";
       break;
     case awaited::decision:
       hint =
@@ -541,13 +542,15 @@ error exchange_core::at_limit() const noexcept {
     case awaited::proof:
     case awaited::choice:
     case awaited::offer:
-      hint = "the peer sent its hello, but not its endpoint: see its output, or allow more time";
+      hint =
+          "the peer's hello has arrived, but its endpoint has not: see the peer's output, or allow "
+          "more time";
       break;
     case awaited::connection:
     case awaited::ready:
       hint =
-          "the peer sent its endpoint, but did not report that it is ready: see its output, or "
-          "allow more time";
+          "the peer's endpoint has arrived, but its report that it is ready has not: see the "
+          "peer's output, or allow more time";
       break;
     case awaited::nothing:
       hint =
@@ -556,8 +559,8 @@ error exchange_core::at_limit() const noexcept {
       break;
     case awaited::done:
       hint =
-          "the peer reported that it is ready, but did not confirm that this side is ready, too: "
-          "see the peer's output, or allow more time";
+          "the peer reported that it is ready, but its last frame has not arrived: see the peer's "
+          "output, or allow more time";
       break;
   }
   return limit_.failure("exchange", hint);
