@@ -36,15 +36,19 @@ described_field describe(const field_description& field) noexcept {
     const char* name;
   };
   std::array<char, 96> rights{};
+  const auto add = [&rights](const char* name) {
+    const std::size_t used = std::string_view(rights.data()).size();
+    std::snprintf(rights.data() + used, rights.size() - used, "%s%s", used == 0 ? "" : "|", name);
+  };
   for (const named& each :
        {named{access::remote_write, "write"}, named{access::remote_read, "read"},
         named{access::remote_atomic, "atomic"}, named{access::flush_global, "flush_global"},
         named{access::flush_persistent, "flush_persistent"}}) {
-    if (!field.rights.contains(each.right)) continue;
-    const std::size_t used = std::string_view(rights.data()).size();
-    std::snprintf(rights.data() + used, rights.size() - used, "%s%s", used == 0 ? "" : "|",
-                  each.name);
+    if (field.rights.contains(each.right)) add(each.name);
   }
+  // Only a peer of another version, or one that is hostile, sends other rights.
+  if (!access::any_remote.contains(field.rights)) add("other");
+  if (field.rights.empty()) add("no rights");
   const auto print_memory = [&](const char* what) {
     std::snprintf(made.text.data(), made.text.size(), what, rights.data(), field.size,
                   field.size == 1 ? "" : "s", static_cast<int>(field.name.size()),
@@ -79,7 +83,7 @@ described_field describe(const field_description& field) noexcept {
       print("text of up to %u byte%s", field);
       break;
     case field_kind::bytes:
-      print("up to %u byte%s", field);
+      print("a byte string of up to %u byte%s", field);
       break;
     case field_kind::remote_memory:
       std::snprintf(made.text.data(), made.text.size(), "remote memory (%s)", rights.data());
@@ -277,9 +281,10 @@ error refused_frame::as_error() const noexcept {
   constexpr std::array shared{error_kind::mismatch, error_kind::permission, error_kind::busy,
                               error_kind::resource_exhausted, error_kind::not_supported};
   const bool is_shared = std::ranges::find(shared, kind) != shared.end();
-  return error_in_words_of(is_shared ? kind : error_kind::not_connected, "exchange",
-                           "the peer refused, with the message: %.*s", static_cast<int>(size),
-                           reason.data());
+  const error_kind reported = is_shared ? kind : error_kind::not_connected;
+  if (size == 0) return {reported, "exchange", "the peer refused, and gave no reason"};
+  return error_in_words_of(reported, "exchange", "the peer refused, with the message: %.*s",
+                           static_cast<int>(size), reason.data());
 }
 
 result<void> check_fields(std::span<const field_description> expected,
