@@ -188,8 +188,8 @@ result<pending_lookup> pending_lookup::start(std::string_view host, std::uint16_
   if (lookups_under_way.fetch_add(1) >= most_lookups) {
     lookups_under_way.fetch_sub(1);
     return error(error_kind::resource_exhausted, looking_up,
-                 "16 lookups of names have not been answered yet: check the system's name servers "
-                 "(/etc/resolv.conf), or use addresses");
+                 "16 lookups of names have not been answered yet: try again later, check the "
+                 "system's name servers (/etc/resolv.conf), or use addresses");
   }
   asked->owners.fetch_add(1);
   if (const int failed = start_thread(*asked); failed != 0) {

@@ -125,13 +125,13 @@ result<gid> tcp_socket::peer_address() const noexcept {
 result<tcp_listener> tcp_listener::open(std::string_view port, std::string_view address) noexcept {
   VERBSPP_TRY(number, detail::port_of(port, true));
   if (!address.empty()) {
-    VERBSPP_TRY(found, detail::addresses_of_number(address, number));
-    if (found.count == 0)
+    const auto found = detail::addresses_of_number(address, number);
+    if (found.has_error() || found.assume_value().count == 0)
       return error(error_kind::invalid_input, listening,
                    "this is not a numeric IPv4 or IPv6 address, or its network interface (after %) "
                    "does not exist: use an address of this host, or an empty string to listen on "
                    "all addresses");
-    VERBSPP_TRY(socket, listen_at(found.addresses[0], false));
+    VERBSPP_TRY(socket, listen_at(found.assume_value().addresses[0], false));
     return tcp_listener(std::move(socket));
   }
   VERBSPP_TRY(any6, detail::addresses_of_number("::", number));
