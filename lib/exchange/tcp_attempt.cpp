@@ -52,8 +52,8 @@ result<std::optional<tcp_socket>> tcp_attempt::advance() noexcept {
       if (!limit_.has_passed()) return std::optional<tcp_socket>();
       return limit_.failure(
           "look up a host's addresses",
-          "the system has not answered the lookup of the name: check that its name "
-          "server is reachable (/etc/resolv.conf), or allow more time");
+          "the system has not answered the lookup of the name: check that the system's name "
+          "servers are reachable (/etc/resolv.conf), or allow more time");
     }
     VERBSPP_TRY(found, lookup_.addresses());
     lookup_ = {};
@@ -112,7 +112,7 @@ std::optional<error> tcp_attempt::give_up_current(int errnum) noexcept {
   std::array<char, 64> other{};
   const char* what = other.data();
   if (errnum == ECONNREFUSED)
-    what = "no program listens there";
+    what = "no program listens there, or a firewall rejects connections";
   else if (errnum == ETIMEDOUT)
     what = "this address has not answered";
   else
