@@ -113,12 +113,12 @@ struct exchanged_field<Structure> {
       "the name in verbspp::exchanged_name must consist of 1 to 31 printable ASCII characters");
   static_assert(std::is_trivially_copyable_v<Structure>,
                 "a structure is sent as its bytes: it has to be trivially copyable, so it can't "
-                "have copy functions or a destructor of its own; replace strings and containers "
-                "with arrays, and leave out pointers");
+                "define its own copy or move operations or destructor; replace strings and "
+                "containers with arrays, and leave out pointers");
   static_assert(
       std::has_unique_object_representations_v<Structure>,
       "a structure is sent as its bytes: padding would reveal previous contents of memory "
-      "to the peer, so replace it with members; send floating point numbers as separate "
+      "to the peer, so replace it with members; send floating-point numbers as separate "
       "values");
 
   static constexpr bool exists = true;
