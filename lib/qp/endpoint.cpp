@@ -130,7 +130,8 @@ result<offered_address> load_offered(offered_input in) noexcept {
 /// Reads the offer, which comes after the fields of the previous format.
 result<address_offer> load_offer(std::span<const std::byte> in, link_layer on) noexcept {
   const auto count = std::to_integer<std::size_t>(in[0]);
-  if (count > address_offer::capacity) return bad_field("offered addresses (0..16)", in[0]);
+  if (count > address_offer::capacity)
+    return bad_field("number of offered addresses (0..16)", in[0]);
   if (count != 0 && on != link_layer::ethernet)
     return bad_field("number of offered addresses (0 on InfiniBand)", in[0]);
   address_offer offer;
