@@ -28,6 +28,7 @@ void duration_histogram::add(const duration_histogram& other) noexcept {
 }
 
 std::ostream& operator<<(std::ostream& out, const duration_histogram& durations) {
+  if (durations.count() == 0) return out << "durations: 0";
   const auto in_microseconds = [&](double share) {
     return static_cast<double>(durations.quantile(share).count()) / 1000;
   };
