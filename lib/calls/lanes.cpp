@@ -13,14 +13,14 @@ namespace verbspp::detail {
 
 namespace {
 
-constexpr const char* reading = "received_call::read";
-constexpr const char* writing = "received_call::write";
+constexpr const char* reading = "read lent memory";
+constexpr const char* writing = "write to lent memory";
 constexpr const char* accessing = "access lent memory";
 
 error in_use() noexcept {
   return {error_kind::busy, accessing,
           "another thread is accessing the lent memory, or the client has lent memory to two calls "
-          "over one lane: let the other access end first, and use the same version of verbspp at "
+          "over one lane: let the other access end first, or use the same version of verbspp at "
           "both ends"};
 }
 

@@ -27,7 +27,8 @@ void count(std::uint64_t& counter, std::uint64_t added) noexcept {
 
 error client_has_left() noexcept {
   return {error_kind::not_connected, "access lent memory",
-          "the client has left, or the service was destroyed"};
+          "the connection to the client ended, the client violated the protocol, or the service "
+          "was destroyed"};
 }
 
 /// Returns the text for a size in an error message.
@@ -243,7 +244,9 @@ error open_call::too_large(const char* operation, std::size_t size, std::size_t 
 }
 
 error open_call::answered_already(const char* operation) noexcept {
-  return {error_kind::invalid_input, operation, "this call was answered already, or moved from"};
+  return {error_kind::invalid_input, operation,
+          "this object has no open call: the call was answered or refused, or the object was moved "
+          "from or default constructed"};
 }
 
 VERBSPP_DATA_PATH void open_call::finish(call_frame_kind kind, std::size_t size,
@@ -513,7 +516,7 @@ void service_core::compare(open_call& call, calling_client& client) const noexce
     if (handler == nullptr)
       return call.refuse(error_kind::not_found,
                          short_text("the service has no method with the number ", theirs.number,
-                                    ", which the caller calls '", theirs.name, "'")
+                                    " ('", theirs.name, "' at the caller)")
                              .view());
     const method_description& ours = handler->method();
     const auto refuse_for = [&](const char* subject, std::string_view at_caller,
@@ -525,7 +528,9 @@ void service_core::compare(open_call& call, calling_client& client) const noexce
                       .view());
     };
     const auto our_name = std::string_view(ours.name).substr(0, method_description::longest_name);
-    if (theirs.name != our_name) return refuse_for("the name", theirs.name, our_name);
+    if (theirs.name != our_name)
+      return refuse_for("the name", short_text("'", theirs.name, "'").view(),
+                        short_text("'", our_name, "'").view());
     if (theirs.version != ours.version)
       return refuse_for("the version", short_text(theirs.version).view(),
                         short_text(ours.version).view());

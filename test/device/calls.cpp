@@ -310,7 +310,7 @@ TEST_CASE("the two ends compare their methods, and the error names the differenc
     const error differs = difference.operator()<renamed_method>();
     CHECK(differs == error_kind::mismatch);
     CHECK_THAT(differs.message(),
-               Catch::Contains("the name of method 1") && Catch::Contains("the service has sum"));
+               Catch::Contains("the name of method 1") && Catch::Contains("the service has 'sum'"));
   }
   SECTION("a different version") {
     CHECK_THAT(difference.operator()<newer_method>().message(),
