@@ -123,7 +123,8 @@ result<void> caller_core::start(channel&& link, std::span<const method_descripti
 }
 
 void caller_core::close() noexcept {
-  fail({error_kind::not_connected, "caller", "the caller was destroyed"});
+  fail({error_kind::not_connected, "caller",
+        "the caller was destroyed, or replaced by an assignment"});
   link_ = channel();
   for (std::uint32_t i = 0; i < lane_count_; ++i) {
     calling_lane& lane = lanes_.get()[i];
@@ -198,8 +199,9 @@ bool caller_core::may_begin() noexcept {
 error caller_core::has_no_credit(const char* method) noexcept {
   return {
       error_kind::would_block, method,
-      "as many calls are in flight as both ends allow, calls made with async_call wait ahead of "
-      "this one, or kept answers use up the memory: take and drop answers, or try again later"};
+      "as many calls are in flight as both ends allow (a call that ended early counts until its "
+      "answer arrives), calls made with async_call wait ahead of this one, or kept answers use up "
+      "the memory: take and drop answers, or try again later"};
 }
 
 std::span<std::byte> caller_core::begin_at_once() noexcept {
@@ -319,9 +321,11 @@ result<caller_core::slot_index> caller_core::send_lending(const method_descripti
   const std::uint16_t lane = lane_in(space());
   const auto index = static_cast<slot_index>(first_free_);
   const auto send = [&]() noexcept -> result<slot_index> {
-    if (size > largest_request_)
-      return error::above_limit(of.name, "size of the encoded request in bytes", size,
-                                largest_request_);
+    if (size > largest_request_) {
+      const std::size_t offset = request_offset(space(), of, lent);
+      return error::above_limit(of.name, "size of the encoded request in bytes", size - offset,
+                                largest_request_ - offset);
+    }
     if (!has_credit()) return codec_has_called(of.name);
     return send_frame(of, size, call_frame_kind::lending_call, lane);
   };

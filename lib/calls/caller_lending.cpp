@@ -241,9 +241,10 @@ result<void> caller_core::abandon_loan() noexcept {
 
 result<void> caller_core::end_loan(calling_lane& lane, bool has_failed) noexcept {
   if (lane.is_accessible)
-    return error(error_kind::driver, "end the access of a service",
-                 "the caller was destroyed, and the device did not revoke the access: do not free "
-                 "the lent memory");
+    return error(
+        error_kind::driver, "end the access of a service",
+        "the caller was destroyed or replaced, and the device did not revoke the access: do "
+        "not free the lent memory");
   lease_owner ended;
   lane.lease.swap(ended);
   const result<void> revoked = ended.revoke(call_limit::of_channel());
