@@ -104,7 +104,8 @@ const char* to_string(cm_rejection_reason reason) noexcept {
       return "the peer cannot answer that many reads and atomics at once: request fewer "
              "(max_reads_as_initiator)";
     case cm_rejection_reason::by_the_program:
-      return "the peer's program rejected the connection, or abandoned it: see its output";
+      return "the peer's program rejected or abandoned the connection (see its output), or listens "
+             "at this port on another address (check the address)";
     case cm_rejection_reason::vendor_option_not_supported:
       return "the peer rejected a vendor-specific option";
   }

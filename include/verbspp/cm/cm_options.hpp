@@ -24,7 +24,9 @@ enum class cm_rejection_reason : std::uint16_t {
   no_listener = 8,
   stale_connection = 10,
   not_enough_responder_resources = 27,
-  by_the_program = 28,  ///< the peer's program rejected the request, or destroyed it
+  /// The peer's program rejected the request, or destroyed it. The kernel also uses this reason if
+  /// the program listens at the port, but on another address.
+  by_the_program = 28,
   vendor_option_not_supported = 35,
 };
 
