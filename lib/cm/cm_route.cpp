@@ -8,7 +8,7 @@ namespace detail {
 result<cm_resolution> cm_resolution::start(const cm_address& destination,
                                            const cm_route_options& options, cm_service service,
                                            const wait_limit& limit) noexcept {
-  constexpr const char* operation = "cm_route::resolve";
+  constexpr const char* operation = "resolve a route";
   if (destination.is_empty())
     return error(error_kind::invalid_input, operation,
                  "the destination address is empty: use cm_address::from or from_native");

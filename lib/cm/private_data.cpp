@@ -5,8 +5,8 @@ namespace verbspp::detail {
 
 error private_data_too_long(std::size_t size, std::size_t most) noexcept {
   return error::above_limit("private data", "bytes of private data", size, most,
-                            "the connection manager's message carries no more: send less, or send "
-                            "the rest later, over the queue pair or channel");
+                            "the connection manager's message carries no more: send less, or, if a "
+                            "connection follows, send the rest over it");
 }
 
 error private_data_too_short(std::size_t size, std::size_t wanted) noexcept {
