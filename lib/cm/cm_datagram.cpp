@@ -64,8 +64,9 @@ result<cm_datagram_peer> cm_datagram_route::look_up(const wait_limit& limit,
   VERBSPP_TRY(event, id.wait_event(limit));
   if (!event)
     return limit.failure(step,
-                         "no server has answered the lookup of the service: check that the server "
-                         "is running and answers lookups, or allow more time");
+                         "no server has answered the lookup of the service: check that its host is "
+                         "up (with ping), that no firewall blocks UDP port 4791 (RoCE v2), and "
+                         "that the server answers lookups, or allow more time");
   if (event->event != cm_event::established) return detail::cm_failure(*event, step);
   return cm_datagram_peer{.path = event->path,
                           .number = queue_pair_number::assume(event->queue_pair),

@@ -135,7 +135,9 @@ result<cm_step> cm_handshake::advance() noexcept {
   if (limit_.has_passed())
     return refuse(limit_.failure(
         name(), state_ == state::asked ? "the peer has neither accepted nor rejected the request: "
-                                         "check that its program takes requests, or allow more time"
+                                         "check that its host is up (with ping), that no firewall "
+                                         "blocks UDP port 4791 (RoCE v2), and that its program "
+                                         "takes requests, or allow more time"
                                        : "the peer has not continued the handshake: it may have "
                                          "given up, or may need more time"));
   return cm_step::waiting;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbspp/base/destroy_failure.hpp>
 #include <verbspp/base/detail/wait_readable.hpp>
+#include <verbspp/base/detail/words.hpp>
 #include <verbspp/base/object_trace.hpp>
 #include <verbspp/cm/cm_options.hpp>
 #include <verbspp/cm/detail/cm_identifier.hpp>
@@ -10,6 +11,7 @@
 #include <rdma/rdma_cma.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
@@ -31,21 +33,23 @@ constexpr const char* no_device =
 constexpr const char* no_device_or_port =
     "no RDMA device has a route to this address (from the source address, if one was given), or no "
     "source port is free: compare `ip route get` with `rdma link`, and see `rdma resource show "
-    "cm_id` for the listeners and connections that exist";
+    "cm_id` for the ports in use";
 constexpr const char* no_free_port =
-    "no port is free: close listeners or connections that are no longer needed (see `rdma resource "
-    "show cm_id`)";
+    "no port is free: destroy objects of the connection manager that are no longer needed (see "
+    "`rdma resource show cm_id`)";
 constexpr const char* no_such_source =
     "no RDMA device of this host has the source address (see `rdma link` and `ip address`), or "
     "another identifier uses the source port on all addresses";
 constexpr const char* no_such_local_address =
-    "no RDMA device of this host has this address (see `rdma link` and `ip address`), another "
-    "identifier uses this port on all addresses, or (for port 0) no port is free";
+    "no RDMA device that this process can open has this address (see `rdma link`, `ibv_devices` "
+    "and `ip address`), another identifier uses this port on all addresses, or (for port 0) no "
+    "port is free";
 
 std::size_t format_taken_port(const error& e, std::span<char> buffer) noexcept {
-  const int length = std::snprintf(
-      buffer.data(), buffer.size(), "%s: port %u is in use by another listener or connection: %s",
-      e.operation(), static_cast<unsigned>(error_access::facts(e)[0]), e.hint());
+  const int length =
+      std::snprintf(buffer.data(), buffer.size(),
+                    "%s: port %u is already in use (see `rdma resource show cm_id`): %s",
+                    e.operation(), static_cast<unsigned>(error_access::facts(e)[0]), e.hint());
   return length > 0 ? static_cast<std::size_t>(length) : 0;
 }
 int code_of_taken_port(const error& e) noexcept { return e.native_errno(); }
@@ -168,8 +172,9 @@ error cm_failure(const cm_event_data& event, const char* step) noexcept {
       const error failed = error::from_errno(errnum, step);
       if (errnum == ETIMEDOUT || errnum == EHOSTUNREACH)
         return failed.as(error_kind::timed_out,
-                         "the address has not answered in time: no host has it, its host is down "
-                         "(check with ping), or the limit was too short");
+                         "the address cannot be reached: no host has it, its host is down (check "
+                         "with ping), no route leads to it (check `ip route get`), or the limit "
+                         "was too short");
       return is_of_no_way(errnum) ? failed.as(error_kind::not_found, no_device) : failed;
     }
     case cm_event::route_error: {
@@ -187,12 +192,14 @@ error cm_failure(const cm_event_data& event, const char* step) noexcept {
       // A positive status comes from the peer's response to the lookup of a service.
       if (event.status > 0)
         return {error_kind::not_connected, step,
-                "no server listens at this address and port, or the server rejected the lookup of "
-                "its service: start the server, check the address and port, or see its output"};
+                "no server listens at this address and port, or the server rejected or dropped the "
+                "lookup of its service: start the server, check the address and port, or see its "
+                "output"};
       return error::from_errno(errnum, step)
           .as(errnum == ETIMEDOUT || errnum == 0 ? error_kind::timed_out : error_kind::not_found,
-              "the peer has not answered: check that its host is up (with ping), and that its "
-              "program still takes requests (server) or waits for the connection (client)");
+              "the peer has not answered: check that its host is up (with ping), that no firewall "
+              "blocks UDP port 4791 (RoCE v2), and that its program still takes requests (server) "
+              "or waits for the connection (client)");
     case cm_event::rejected:
       // On iWARP, the status is a negative errno.
       if (event.status < 0)
@@ -219,10 +226,15 @@ error cm_failure(const cm_event_data& event, const char* step) noexcept {
       return error::from_errno(errnum != 0 ? errnum : EPROTO, step,
                                "the device or the connection manager could not set up the "
                                "connection: try again, and see the kernel's log");
-    default:
-      return error::from_errno(errnum != 0 ? errnum : EPROTO, step,
-                               "the connection manager reported an unexpected event: see the "
-                               "kernel's log");
+    default: {
+      std::array<char, longest_words> words{};
+      std::snprintf(words.data(), words.size(),
+                    "the connection manager reported an unexpected event: %s (number %u, status "
+                    "%d); see the kernel's log",
+                    to_string(event.event), static_cast<unsigned>(event.event), event.status);
+      const int code = errnum != 0 ? errnum : EPROTO;
+      return error_in_words(kind_of_errno(code), step, words.data(), code);
+    }
   }
 }
 
@@ -344,8 +356,8 @@ result<void> cm_identifier::accept(rdma_conn_param& parameters) noexcept {
   if (errno == EINVAL || errno == ENOTCONN || errno == ECONNRESET)
     return failed.as(
         error_kind::not_connected,
-        "usually the peer gave up before its request was accepted: accept requests sooner, "
-        "or let the peer wait longer");
+        "usually the peer gave up before its request was accepted (accept requests sooner, or let "
+        "the peer wait longer), or the device was removed");
   return failed;
 }
 
@@ -430,7 +442,7 @@ ibv_context* cm_identifier::native_context() const noexcept {
 }
 
 result<context> cm_identifier::device_context() const noexcept {
-  if (id_ == nullptr) return cm_moved_from("context of the connection manager");
+  if (id_ == nullptr) return cm_moved_from("get the device's context");
   return context::from_native(id_->verbs, ownership::borrowed);
 }
 

@@ -36,7 +36,8 @@ template <class Request>
     if (!is_readable)
       return limit.failure("accept",
                            "no peer has requested a connection or looked up the service: check "
-                           "that peers use this host's address and this port, or allow more time");
+                           "that peers use the address and port of this listener, and that no "
+                           "firewall blocks UDP port 4791 (RoCE v2), or allow more time");
   }
 }
 
