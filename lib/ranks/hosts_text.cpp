@@ -143,7 +143,7 @@ class hosts_reader {
     where_ = place::behind;
     key_.clear();
     if (!seen_in_list_[0]) return refuse("\"hosts\" is missing");
-    return seen_in_list_[1] || refuse("\"port\" is missing: the port of the meeting point");
+    return seen_in_list_[1] || refuse("\"port\" is missing: add the port of the meeting point");
   }
   bool start_array(std::size_t /*elements*/) {
     if (where_ != place::in_list || key_ != "hosts") return refuse_value();
@@ -165,6 +165,11 @@ class hosts_reader {
                    const Exception& /*cause*/) {
     if (!wrong_) wrong_ = wrong_entry("this is not valid JSON", line(), {});
     return false;
+  }
+  /// A number that is too large for the parser, such as 1e999, is valid JSON.
+  bool parse_error(std::size_t /*position*/, const std::string& /*token*/,
+                   const json::out_of_range& /*cause*/) {
+    return refuse_value();
   }
 
  private:

@@ -172,6 +172,7 @@ TEST_CASE("errors in a list of hosts are reported with line and name", "[not-in-
       {"{\"hosts\": [\"a\"],\n\"port\": 65536\n}", {"line 2", "\"port\""}},
       {"{\"hosts\": [\"a\"],\n\"port\": -1\n}", {"line 2", "\"port\"", "an integer from 1"}},
       {"{\"hosts\": [\"a\"],\n\"port\": 1.5\n}", {"line 2", "\"port\"", "an integer from 1"}},
+      {"{\"hosts\": [\"a\"],\n\"port\": 1e999\n}", {"line 2", "\"port\"", "an integer from 1"}},
       {"{\"hosts\": [\"a\"],\n\"port\": 4294967296\n}", {"line 2", "\"port\"", "to 65535"}},
       {"{\"hosts\": [\"a\"],\n\"port\": \"http\"\n}", {"line 2", "\"port\"", "an integer"}},
       {"{\"hosts\": [\"a\"],\n\"port\": true\n}",
