@@ -55,7 +55,7 @@ constexpr auto time_for_who = std::chrono::seconds(1);
     case detail::tcp_refusal::other_size:
       return detail::error_in_words_of(
           error_kind::mismatch, meeting,
-          "this rank was started for a world of %u ranks, but the meeting point serves a world of "
+          "this rank was started with the world size %u, but the meeting point serves a world of "
           "another size: start all ranks of a world with the same size, and give each world its "
           "own meeting point",
           launch.size);
@@ -205,8 +205,9 @@ class [[gnu::visibility("hidden")]] tcp_rank {
       if (connected.assume_error() != error_kind::not_connected) return connected.assume_error();
       if (limit.has_passed())
         return limit.failure(meeting,
-                             "this rank could not connect to the meeting point: has rank 0 been "
-                             "started, and are the host and the port right?");
+                             "this rank could not connect to the meeting point: check that rank 0 "
+                             "runs, that the host and the port are right, and that no firewall "
+                             "blocks the port");
       const auto next = std::chrono::steady_clock::now() + time_between_attempts;
       VERBSPP_TRYV(wait_readable({}, limit.no_later_than(next)));
     }
@@ -276,7 +277,7 @@ class [[gnu::visibility("hidden")]] tcp_rank {
           return limit.failure(
               meeting,
               "the meeting point has not answered: the process of rank 0 hangs or is busy, another "
-              "program uses its port, or the network to it has failed");
+              "program uses its port, the network to it has failed, or the limit was too short");
       } else if (got == 0 || errno != EINTR) {
         return gone();
       }

@@ -264,7 +264,11 @@ result<void> world::check(any_bootstrap& launched, transport of_channels) noexce
                  "a world needs a reliable transport, because a lost signal would make each later "
                  "step wait for it: build the channels with transport::rc");
   if (launched.size() == 0 || launched.size() > detail::most_ranks)
-    return error::out_of_range(joining, "size", launched.size(), "a world has 1 to 65,535 ranks");
+    return error::out_of_range(joining, "size", launched.size(),
+                               launched.size() == 0
+                                   ? "a world has 1 to 65,535 ranks: was the bootstrap moved from, "
+                                     "or was memory exhausted?"
+                                   : "a world has 1 to 65,535 ranks");
   if (launched.rank() >= launched.size())
     return error::above_limit(joining, "rank", launched.rank(), launched.size() - 1,
                               "a rank must be below the world's size");
