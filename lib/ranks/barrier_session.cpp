@@ -18,7 +18,7 @@ constexpr const char* starting = "start a barrier of a world";
 
 [[nodiscard]] error is_empty() noexcept {
   return {error_kind::invalid_input, "barrier_session",
-          "this session was moved from, or finish() has already returned its results"};
+          "this session was moved from, or has already returned its results"};
 }
 
 }  // namespace

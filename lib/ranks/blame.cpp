@@ -165,9 +165,9 @@ bool signals::blame::has_answers() noexcept {
     if (answered)
       told_[i].result = check_answer(told_[i].peer, *answered);
     else if (!of_.other(told_[i].peer).is_behind_work)
-      told_[i].result = missing(
-          failed_.cause,
-          "no answer from that rank's device in time: check the device, and the network to it");
+      told_[i].result = missing(failed_.cause,
+                                "no answer from that rank's device in time: check that rank's "
+                                "process and device, and the network to it");
     else
       has_all_answers_ = false;
     asked = kept_pending();

@@ -60,13 +60,12 @@ static_assert(datagram_header_size + length <= place_size);
 /// The error that reports a refusal with this errno.
 [[nodiscard]] error refused(int errnum) noexcept {
   const char* hint =
-      "that rank has reported this errno: it could not create its channel to this rank, or that "
-      "channel has failed or was closed: check its device and its limits, or call mend() on all "
-      "ranks";
+      "that rank has reported this errno: it could not create its channel to this rank (check its "
+      "device and its limits), or that channel is no longer connected (call mend() on all ranks)";
   if (errnum == EBUSY)
     hint =
-        "the program of that rank has put its own channel to this rank into the group: connect "
-        "that channel with handshake() in both programs";
+        "usually the program of that rank has put its own channel to this rank into the group: "
+        "connect that channel with handshake() in both programs";
   if (errnum == ESTALE)
     hint =
         "that rank is still connected to an earlier channel of this rank: call mend() on all ranks";
@@ -177,9 +176,9 @@ std::optional<error> first_contact::failure_of(const contact& due, const wait_li
   if (is_late)
     return limit.failure(
         calling,
-        "the connection to that rank is not ready: a rank answers only while it connects, waits in "
-        "a collective step, advances a barrier_session, polls the group or waits on it, or calls "
-        "mend() or serve()");
+        "the connection to that rank is not ready: check its process and the network to it; a rank "
+        "answers only while it connects, waits in a collective step, advances a barrier_session, "
+        "polls the group or waits on it, or calls mend() or serve()");
   return std::nullopt;
 }
 

@@ -57,7 +57,7 @@ result<void> signals::open(const protection_domain& domain, std::uint32_t rank, 
 std::optional<error> signals::objection() const noexcept {
   if (!is_in_step_) return std::nullopt;
   return error(error_kind::busy, collective_step,
-               "another step of this world is in progress: finish it first");
+               "a step of this world is still in progress: finish it first");
 }
 
 std::optional<error> signals::objection(const peer_list& ranks) noexcept {

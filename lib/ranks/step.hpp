@@ -74,7 +74,7 @@ inline constexpr const char* collective_step = "collective step of a world";
   if (culprit != rank) return told_by_others(kind);
   if (!is_lost)
     return {kind, collective_step,
-            "that rank has aborted the step: see the error there, if its program has not destroyed "
+            "that rank has aborted the step: see the error there, unless its program has destroyed "
             "the barrier_session or the world"};
   return {
       kind, collective_step,
