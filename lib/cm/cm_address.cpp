@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <netdb.h>
 
+#include <cerrno>
 #include <cstring>
 #include <ostream>
 
@@ -51,7 +52,9 @@ result<cm_address> cm_address::from(std::string_view address, std::uint16_t port
   hints.ai_flags = AI_NUMERICHOST;
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
-  if (::getaddrinfo(text.data(), nullptr, &hints, &found) != 0) return none;
+  const int outcome = ::getaddrinfo(text.data(), nullptr, &hints, &found);
+  if (outcome == EAI_MEMORY) return error::from_errno(ENOMEM, making);
+  if (outcome != 0) return none;
   const result<cm_address> made = from_native(found->ai_addr);
   ::freeaddrinfo(found);
   VERBSPP_TRY(one, made);

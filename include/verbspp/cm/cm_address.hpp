@@ -22,7 +22,7 @@ class cm_address {
   /// Parses a numeric IPv4 or IPv6 address. A link-local address includes the interface
   /// ("fe80::1%eth0"). To use a host name, look it up with `getaddrinfo`, and pass the result to
   /// `from_native`.
-  /// \errors `invalid_input` if the text is not such an address
+  /// \errors `invalid_input` if the text is not such an address; `resource_exhausted`
   [[nodiscard]] static result<cm_address> from(std::string_view address,
                                                std::uint16_t port) noexcept;
   /// Returns the wildcard address, on which a listener accepts requests to all IPv6 and IPv4
