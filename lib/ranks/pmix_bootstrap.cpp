@@ -170,7 +170,7 @@ result<pmix_bootstrap> pmix_bootstrap::open() noexcept {
   if (!is_launched())
     return error(error_kind::not_found, "PMIx_Init",
                  "PMIX_RANK or PMIX_NAMESPACE is not set: start this process with a launcher that "
-                 "supports PMIx, such as Open MPI's mpirun, prun or srun --mpi=pmix");
+                 "supports PMIx, such as mpirun of Open MPI, prun, or srun --mpi=pmix");
   return detail::without_exceptions("PMIx_Init", [&]() -> result<pmix_bootstrap> {
     auto session = std::make_shared<detail::pmix_session>();
     VERBSPP_TRYV(session->open());
