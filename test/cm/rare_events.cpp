@@ -107,3 +107,11 @@ TEST_CASE("a connection that could not be established is reported with its errno
   CHECK(why.native_errno() == (status == 0 ? EPROTO : ENOMEM));
   CHECK_THAT(why.message(), Catch::Contains("could not set up the connection"));
 }
+
+TEST_CASE("an event that a step does not expect is named") {
+  cm_bed bed;
+  const changed_events is_odd(RDMA_CM_EVENT_ADDR_RESOLVED, RDMA_CM_EVENT_TIMEWAIT_EXIT);
+  const auto found = cm_route::resolve(bed.listener.address(), patience);
+  CHECK(found.error().native_errno() == EPROTO);
+  CHECK_THAT(found.error().message(), Catch::Contains("unexpected event: time-wait exit"));
+}
