@@ -44,7 +44,7 @@ error missing_device(std::string_view name, const device_list& present) noexcept
   short_words words;
   words.add("no RDMA device has the name \"");
   words.add_cut(name, longest_name);
-  words.add("\"; this machine has ");
+  words.add("\"; libibverbs reports ");
   bool is_first = true;
   for (const device& each : present) {
     if (!is_first) words.add(", ");
@@ -52,7 +52,7 @@ error missing_device(std::string_view name, const device_list& present) noexcept
       words.add("...");
       break;
     }
-    words.add_cut(each.name(), longest_name);
+    words.add_cut(*each.name() != '\0' ? each.name() : "(no name)", longest_name);
     is_first = false;
   }
   return detail::error_in_words(error_kind::not_found, "find device", words.view())
@@ -90,6 +90,8 @@ result<device_list> device_list::query() noexcept {
 }
 
 result<device> device_list::find(std::string_view name) const noexcept {
+  if (!state_)
+    return error(error_kind::invalid_input, "find device", "this list of devices was moved from");
   if (!name.empty())  // devices whose name is unknown have an empty name
     for (const device& candidate : *this)
       if (name == candidate.name()) return candidate;

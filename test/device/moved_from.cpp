@@ -197,13 +197,15 @@ TEST_CASE("a queue pair is not built with queues that were moved from") {
                 "this shared receive queue was moved from");
 }
 
-TEST_CASE("a moved-from device has no properties and cannot be opened") {
+TEST_CASE("a moved-from device cannot be opened, and a moved-from list has no devices") {
   device moved = must(must(device_list::query()).find(device_name()));
   const device& gone = emptied(moved);
   CHECK(gone.name() == std::string());
   CHECK(gone.node_type() == IBV_NODE_UNKNOWN);
   CHECK(gone.transport_type() == IBV_TRANSPORT_UNKNOWN);
   check_refused(gone.open(), "this device was moved from");
+  device_list list = must(device_list::query());
+  check_refused(emptied(list).find(device_name()), "this list of devices was moved from");
 }
 
 TEST_CASE("the parents of a temporary object are returned by value") {

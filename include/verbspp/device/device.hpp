@@ -128,7 +128,7 @@ class device_list {
   [[nodiscard]] iterator end() const& noexcept VERBSPP_LIFETIMEBOUND { return {this, size()}; }
   void end() const&& = delete;  // iterators point to the list: store the list in a variable
 
-  /// \errors `not_found` if no device has that name
+  /// \errors `not_found` if no device has that name; `invalid_input` if this list was moved from
   [[nodiscard]] result<device> find(std::string_view name) const noexcept;
 
  private:
