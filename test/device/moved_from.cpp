@@ -78,7 +78,7 @@ TEST_CASE("a buffer that was moved from or released is refused with a message") 
     check_refused(gone.scatter(), no_region);
     check_refused(gone.scatter(0, 1), no_region);
     check_refused(gone.remote(), no_region);
-    CHECK_THAT(printed(gone), Catch::StartsWith("memory region, moved from or deregistered"));
+    CHECK(printed(gone) == "memory region, moved from or deregistered");
     CHECK(gone.data() == nullptr);
     CHECK(gone.size() == 0);
     CHECK(gone.begin() == gone.end());

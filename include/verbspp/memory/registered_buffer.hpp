@@ -320,7 +320,7 @@ class VERBSPP_CONSUMABLE registered_buffer {
     requires std::is_base_of_v<Owner, Element> && (!std::is_function_v<Member>)
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<gather_element> gather_field(
       std::size_t index, Member Owner::* member) const noexcept {
-    VERBSPP_TRYV(check_part("registered_buffer::gather_field", index, 1));
+    VERBSPP_TRYV(check_index("registered_buffer::gather_field", index));
     return pages_->region.gather(index * sizeof(Element) + detail::offset_of<Element>(member),
                                  sizeof(Member));
   }
@@ -331,7 +331,7 @@ class VERBSPP_CONSUMABLE registered_buffer {
              (!std::is_function_v<Member>) && LocallyWritable<Rights>
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<scatter_element> scatter_field(
       std::size_t index, Member Owner::* member) noexcept {
-    VERBSPP_TRYV(check_part("registered_buffer::scatter_field", index, 1));
+    VERBSPP_TRYV(check_index("registered_buffer::scatter_field", index));
     return pages_->region.scatter(index * sizeof(Element) + detail::offset_of<Element>(member),
                                   sizeof(Member));
   }
@@ -388,18 +388,26 @@ class VERBSPP_CONSUMABLE registered_buffer {
   [[nodiscard]] ibv_mr* native_handle() const noexcept { return region().native_handle(); }
 
   friend std::ostream& operator<<(std::ostream& out, const registered_buffer& buffer) {
-    return out << buffer.region() << ", allocated by the library, " << to_string(buffer.pages())
-               << " pages";
+    out << buffer.region();
+    if (buffer.pages_ == nullptr) return out;
+    return out << ", allocated by the library, " << to_string(buffer.pages()) << " pages";
   }
 
  private:
   registered_buffer(Element* first, pages_type* pages) noexcept : first_(first), pages_(pages) {}
 
+  [[nodiscard]] result<void> check_index(const char* operation, std::size_t index) const noexcept {
+    const std::size_t size = this->size();
+    if (index < size) return success();
+    if (size == 0) return detail::region_is_gone(operation);
+    return error::above_limit(operation, "index", index, size - 1);
+  }
   [[nodiscard]] result<void> check_part(const char* operation, std::size_t first,
                                         std::size_t count) const noexcept {
     const std::size_t size = this->size();
     if (size == 0) return detail::region_is_gone(operation);
-    if (first > size) return error::above_limit(operation, "first element", first, size);
+    if (first > size)
+      return error::above_limit(operation, "index of the first element", first, size);
     if (count > size - first)
       return error::above_limit(operation, "number of elements from the given index", count,
                                 size - first);

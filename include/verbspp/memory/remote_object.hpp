@@ -53,7 +53,7 @@ template <class Object>
                                                      std::uint64_t address) noexcept {
   if (address % alignof(Object) == 0) return success();
   return error::out_of_range(operation, "address", address,
-                             "the object's type requires an address with a stricter alignment: "
+                             "the type of the object or element requires a stricter alignment: "
                              "check the offset, and that both ends use the same type");
 }
 
@@ -128,10 +128,11 @@ class remote_array : public remote_memory<Rights> {
   /// \errors `invalid_input` if the index is out of range
   [[nodiscard]] constexpr result<remote_object<Element, Rights>> element(
       std::uint64_t index) const noexcept {
-    if (index >= size())
-      return error::above_limit("remote_array::element", "index", index,
-                                size() == 0 ? 0 : size() - 1,
-                                size() == 0 ? "the array is empty" : nullptr);
+    if (index >= size()) {
+      constexpr const char* operation = "remote_array::element";
+      if (size() == 0) return error::out_of_range(operation, "index", index, "the array is empty");
+      return error::above_limit(operation, "index", index, size() - 1);
+    }
     return remote_object<Element, Rights>(remote_memory<Rights>(
         this->address() + index * sizeof(Element), sizeof(Element), this->rkey()));
   }
@@ -140,7 +141,8 @@ class remote_array : public remote_memory<Rights> {
   [[nodiscard]] constexpr result<remote_array> elements(std::uint64_t first,
                                                         std::uint64_t count) const noexcept {
     if (first > size())
-      return error::above_limit("remote_array::elements", "first element", first, size());
+      return error::above_limit("remote_array::elements", "index of the first element", first,
+                                size());
     if (count > size() - first)
       return error::above_limit("remote_array::elements", "number of elements from the given index",
                                 count, size() - first);

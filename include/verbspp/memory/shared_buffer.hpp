@@ -234,7 +234,7 @@ class VERBSPP_CONSUMABLE shared_buffer {
       std::size_t first, std::size_t count) const noexcept {
     if (pages_ == nullptr) return gone("shared_buffer::part");
     if (first > size())
-      return error::above_limit("shared_buffer::part", "first element", first, size());
+      return error::above_limit("shared_buffer::part", "index of the first element", first, size());
     if (count > size() - first)
       return error::above_limit("shared_buffer::part", "number of elements from the given index",
                                 count, size() - first);
