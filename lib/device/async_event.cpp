@@ -79,8 +79,8 @@ constexpr std::array events{
     event_description{
         async_event_type::subnet_manager_change, element::port, severity_of::notice,
         "subnet manager change",
-        "another subnet manager is in charge: a program that sends it requests must query "
-        "its LID and service level again"},
+        "the port has another subnet manager, or the LID or service level of its subnet manager "
+        "changed: a program that sends requests to it must query both again"},
     event_description{async_event_type::shared_receive_queue_error, element::shared_receive_queue,
                       severity_of::error, "shared receive queue error",
                       "the shared receive queue has failed: destroy it and its queue pairs"},

@@ -159,7 +159,7 @@ result<bool> detail::bind_this_thread_near(const char* sysfs, const char* name,
   if (!strict) return false;
   return error::from_errno(
       errnum, binding_to_node,
-      errnum == EINVAL ? "the cpuset of this process contains no processor of the node: see "
+      errnum == EINVAL ? "the node has no processors, or none in the cpuset of this process: see "
                          "cpuset.cpus.effective of its cgroup, or use "
                          "numa_binding::as_far_as_possible"
                        : "if the program can run without the binding, use "

@@ -24,8 +24,9 @@ constexpr std::uint16_t any_port = 9;
 error no_route(int errnum) noexcept {
   if (errnum == EAFNOSUPPORT)
     return {error_kind::not_found, routing,
-            "this address requires IPv6, which the kernel does not support: enable IPv6, or use an "
-            "IPv4 address"};
+            "this process cannot use this kind of address (IPv4 or IPv6): the kernel does not "
+            "support it, or a restriction such as RestrictAddressFamilies= of systemd forbids it; "
+            "use an address of the other kind"};
   if (errnum == ENETUNREACH || errnum == EHOSTUNREACH || errnum == EADDRNOTAVAIL)
     return {
         error_kind::not_found, routing,

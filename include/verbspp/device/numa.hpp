@@ -47,8 +47,8 @@ enum class numa_binding : std::uint8_t {
 /// usually allocated on that node, too.
 /// \returns true if the thread is bound; always true with `numa_binding::strict`
 /// \errors with `numa_binding::strict`: `not_supported` if the device belongs to no node,
-/// `invalid_input` if the cpuset contains none of the node's processors, other errors of
-/// `sched_setaffinity`; in any case the errors of `numa_node_of`, those of reading the kernel's
+/// `invalid_input` if the node has no processors, or the cpuset contains none of them, other errors
+/// of `sched_setaffinity`; in any case the errors of `numa_node_of`, those of reading the kernel's
 /// list of processors, and `driver` if the list is missing or cannot be parsed
 [[nodiscard]] result<bool> bind_this_thread_near(const device& one, numa_binding how) noexcept;
 /// Like the function above, but for the device that a context has opened.
