@@ -26,28 +26,35 @@ namespace {
 constexpr const char* registering_dmabuf = "ibv_reg_dmabuf_mr";
 constexpr const char* reregistering = "ibv_rereg_mr";
 
-error registration_failure(int errnum, const char* operation, std::size_t length) noexcept {
+error registration_failure(int errnum, const char* operation, std::size_t length,
+                           access_flags rights) noexcept {
   switch (errnum) {
     case ENOMEM: {
+      if (rights.contains(access::on_demand))
+        return error::from_errno(errnum, operation,
+                                 "memory with access::on_demand is not locked, so usually the "
+                                 "device or the machine is out of memory or of memory regions");
       rlimit limit{};
       const error failure = error::from_errno(
           errnum, operation,
           "registered memory is locked memory, except with access::on_demand: raise the limit "
           "(`ulimit -l`, /etc/security/limits.conf, LimitMEMLOCK= of systemd), which applies to "
           "all registrations of the process together; if it suffices, or the process has "
-          "CAP_IPC_LOCK, the device or the machine is out of memory or of memory regions");
+          "CAP_IPC_LOCK, the device or the machine is usually out of memory or of memory regions");
       if (::getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
-        return failure.against_limit("bytes of locked memory (RLIMIT_MEMLOCK)", length,
-                                     limit.rlim_cur);
+        return failure.against_limit(
+            "bytes to lock, in addition to any already locked (RLIMIT_MEMLOCK)", length,
+            limit.rlim_cur);
       return failure.as(error_kind::resource_exhausted,
-                        "RLIMIT_MEMLOCK is unlimited, so the device or the machine is out of "
-                        "memory or of memory regions");
+                        "RLIMIT_MEMLOCK is unlimited, so usually the device or the machine is out "
+                        "of memory or of memory regions");
     }
     case EFAULT:
       return error::from_errno(
           errnum, operation,
-          "the memory is not mapped, is read-only although write rights or window_bind are "
-          "requested, or maps a file or a device that cannot be registered");
+          "the memory is not mapped, is not accessible (PROT_NONE), is read-only although write "
+          "rights or window_bind are requested, or maps a file or a device that cannot be "
+          "registered");
     default:
       return error::from_errno(errnum, operation);
   }
@@ -60,20 +67,22 @@ result<void> check_range(const char* operation, std::uint64_t place, std::size_t
     return error(error_kind::invalid_input, operation, "memory of 0 bytes cannot be registered");
   if (length > std::numeric_limits<std::uint64_t>::max() - start)
     return error::out_of_range(operation, "start of the region", start,
-                               "the end of the region would be at or beyond 2^64");
+                               "the end of the region would be at or beyond 2^64: check its start "
+                               "and its length");
   const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
   if (((place ^ start) & (page - 1)) != 0)
     return error::out_of_range(operation, "start of the region", start,
-                               "devices translate whole pages: the start must have the same offset "
-                               "within a page as the memory");
+                               "devices translate whole pages: the start and the memory's address "
+                               "(or the offset in a dma-buf) must be equal modulo the page size");
   return success();
 }
 
 const char* usual_cause_of_staying(int errnum) noexcept {
   // Linux's software driver returns EINVAL instead of EBUSY.
-  return errnum == EBUSY || errnum == EINVAL ? "the memory stays registered, so do not free it; "
-                                               "usually a memory window is still bound to it"
-                                             : "the memory stays registered, so do not free it";
+  return errnum == EBUSY || errnum == EINVAL
+             ? "the memory stays registered, and must not be freed; usually a memory window is "
+               "still bound to it"
+             : "the memory may still be registered, so it must not be freed";
 }
 
 error is_borrowed(const char* operation) noexcept {
@@ -81,9 +90,11 @@ error is_borrowed(const char* operation) noexcept {
           "the registration is borrowed: only its owner may change or deregister it"};
 }
 
-void deregister_or_report(ibv_mr* native) noexcept {
+/// Returns true if the memory was deregistered; otherwise, reports the failure.
+bool deregister_or_report(ibv_mr* native) noexcept {
   const int errnum = errno_of(ibv_dereg_mr(native));
   report_destroy(native, errnum, "ibv_dereg_mr", usual_cause_of_staying(errnum));
+  return errnum == 0;
 }
 
 result<void> check_on_demand(const char* operation, const protection_domain& domain,
@@ -92,8 +103,8 @@ result<void> check_on_demand(const char* operation, const protection_domain& dom
   VERBSPP_TRY(paging, on_demand_paging::query(domain.context()));
   if (!paging.supported)
     return error(error_kind::not_supported, operation,
-                 "the device has no on-demand paging: register without access::on_demand; the "
-                 "memory is then pinned");
+                 "the device, its driver or the kernel does not support on-demand paging: register "
+                 "without access::on_demand; the memory is then pinned");
   return success();
 }
 
@@ -136,7 +147,7 @@ result<memory_registration> memory_registration::create(const protection_domain&
   // If the rights are not constants, the macros ibv_reg_mr and ibv_reg_mr_iova call this function.
   ibv_mr* const native =
       ibv_reg_mr_iova2(domain.below().native_handle(), address, length, start, rights.bits);
-  if (native == nullptr) return registration_failure(errno, registering, length);
+  if (native == nullptr) return registration_failure(errno, registering, length, rights);
   trace(registering, native, native->lkey);
   return memory_registration(domain.below(), native, start);
 }
@@ -169,7 +180,9 @@ result<memory_registration> memory_registration::create(const protection_domain&
   if (errnum == EBADF || errnum == EINVAL)
     return error::from_errno(
         errnum, registering_dmabuf,
-        "the file descriptor must be a dma-buf, and offset and length must lie within it");
+        "the file descriptor must be a dma-buf, offset and length must lie within it, and the "
+        "rights must not include access::window_bind, on_demand, flush_global or "
+        "flush_persistent");
   return error::from_errno(errnum, registering_dmabuf);
 #else
   static_cast<void>(domain);
@@ -256,13 +269,18 @@ result<void> memory_registration::change(const registration_change& changes) noe
                      "the region's previous memory");
     return success();
   }
+  if (returned == IBV_REREG_MR_ERR_DONT_FORK_NEW)
+    return error::from_errno(errnum, reregistering,
+                             "the new memory could not be withheld from forked processes (see "
+                             "initialize_fork), usually because it is not mapped; the region is "
+                             "unchanged");
   const error failure = registration_failure(
-      errnum, reregistering, changes.memory.empty() ? native_->length : changes.memory.size());
+      errnum, reregistering, changes.memory.empty() ? native_->length : changes.memory.size(),
+      rights);
   // If the driver lacks support, it has left the region unchanged, although libibverbs does not
   // report that.
-  const bool is_as_before = returned == IBV_REREG_MR_ERR_INPUT ||
-                            returned == IBV_REREG_MR_ERR_DONT_FORK_NEW ||
-                            failure.kind() == error_kind::not_supported;
+  const bool is_as_before =
+      returned == IBV_REREG_MR_ERR_INPUT || failure.kind() == error_kind::not_supported;
   if (is_as_before) {
     if (failure.kind() == error_kind::not_supported)
       return error::from_errno(errnum, reregistering,
@@ -272,10 +290,13 @@ result<void> memory_registration::change(const registration_change& changes) noe
   }
   forget_addresses();
   range_ = {};
-  deregister_or_report(std::exchange(native_, nullptr));
-  return error::from_errno(errnum, reregistering,
-                           "the region became unusable, and was deregistered: register the memory "
-                           "again");
+  const bool is_deregistered = deregister_or_report(std::exchange(native_, nullptr));
+  return error::from_errno(
+      errnum, reregistering,
+      is_deregistered
+          ? "the region became unusable, and was deregistered: register the memory again"
+          : "the region became unusable, and deregistering it failed, too, so its memory must not "
+            "be freed: register other memory");
 }
 
 error region_is_gone(const char* operation) noexcept {
@@ -289,10 +310,10 @@ error no_such_part(const registered_range& range, const char* operation, std::si
   if (offset > range.length)
     return error::above_limit(operation, "offset in bytes", offset, range.length);
   if (length > range.length - offset)
-    return error::above_limit(operation, "length in bytes after the offset", length,
+    return error::above_limit(operation, "number of bytes from the given offset", length,
                               range.length - offset);
-  return error::above_limit(operation, "length of one element in bytes", length, UINT32_MAX,
-                            "split it into several elements or requests");
+  return error::above_limit(operation, "length of one scatter-gather element in bytes", length,
+                            UINT32_MAX, "split it into several elements or requests");
 }
 
 void print(std::ostream& out, const char* kind, const memory_registration& registration,

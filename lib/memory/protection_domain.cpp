@@ -113,7 +113,7 @@ result<ibv_pd*> protection_domain::release() && noexcept {
                  "library owns: keep this object for as long as native_handle() is used");
   if (!state_.is_only())
     return error(error_kind::busy, operation,
-                 "other handles of the protection domain, or objects created in it, still exist: "
+                 "other handles of the protection domain, or objects that use it, still exist: "
                  "destroy them first");
   ibv_pd* const native = state_->native;
   state_->destroyed_by = ownership::borrowed;

@@ -94,8 +94,11 @@ result<page_range> page_range::allocate(std::size_t count, std::size_t size,
   void* const memory = map_aligned(rounded, options.alignment, page);
   if (memory == nullptr)
     return error::from_errno(errno, "mmap",
-                             "usually there is not enough memory, or the process is at the limit "
-                             "of its address space (`ulimit -v`)");
+                             errno == EAGAIN
+                                 ? "the process locks all of its new memory (mlockall), and is at "
+                                   "its limit of locked memory (`ulimit -l`)"
+                                 : "usually there is not enough memory, or the process is at the "
+                                   "limit of its address space (`ulimit -v`)");
   pages_appear(memory, rounded, page);
   return page_range(memory, rounded, page_kind::normal);
 }
@@ -110,7 +113,7 @@ void free_pages(page_range& pages, const result<void>& deregistered) noexcept {
   if (deregistered.has_value()) return;
   pages.abandon();
   report_release(deregistered.assume_error().native_errno(), "ibv_dereg_mr",
-                 "the memory stays registered, so it is not freed either");
+                 "the memory may still be registered, so it is never freed");
 }
 
 }  // namespace detail

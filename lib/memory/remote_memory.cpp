@@ -38,7 +38,8 @@ result<remote_memory_description> remote_memory_description::decode(
   if (bytes.size() != remote_memory_encoded_size)
     return error::out_of_range(operation, "length (24 bytes)",
                                static_cast<std::int64_t>(bytes.size()),
-                               "these are not exactly the bytes that the peer created with encode");
+                               "pass exactly the bytes that the peer created with encode, and use "
+                               "the same version of verbspp at both ends");
   const std::span<const std::byte, remote_memory_encoded_size> in(
       bytes.first<remote_memory_encoded_size>());
   if (in[magic_at] != magic)
@@ -60,9 +61,10 @@ result<remote_memory_description> remote_memory_description::decode(
                                "the handle contains rights that are not remote access rights: the "
                                "bytes are damaged, or were not created with encode");
   if (memory.length > std::numeric_limits<std::uint64_t>::max() - memory.address)
-    return error(error_kind::invalid_input, operation,
-                 "the memory would end beyond the address space: the bytes are damaged, or were "
-                 "not created with encode from a valid handle");
+    return error(
+        error_kind::invalid_input, operation,
+        "the memory would end at or beyond 2^64: the bytes are damaged, or were not created "
+        "with encode from a valid handle");
   if (!memory.rights.contains(needed))
     return error(error_kind::permission, operation,
                  "the handle does not grant all of the requested rights: the peer must grant "

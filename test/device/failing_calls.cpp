@@ -358,6 +358,19 @@ TEST_CASE("a region whose change fails is unchanged or destroyed as the verbs sp
   }
   CHECK(collected.reports().empty());
 
+  // Here, the region cannot be deregistered after the failure, either.
+  auto stuck = must(register_memory(bed.domain, bytes));
+  ibv_mr* const native = stuck.native_handle();
+  {
+    const failing_reregistration fails(IBV_REREG_MR_ERR_CMD, EINVAL);
+    const failing_verb stays("ibv_dereg_mr", EBUSY);
+    const error e = failure_of(std::move(stuck).change_rights<access::local_write>(bytes));
+    CHECK_THAT(e.message(), Catch::Contains("must not be freed"));
+  }
+  CHECK(ibv_dereg_mr(native) == 0);
+  REQUIRE(collected.reports().size() == 1);
+  CHECK(collected.reports().front() == error_kind::busy);
+
   // Here, the change itself succeeds, and a later step fails.
   auto region = must(register_memory(bed.domain, bytes));
   {
@@ -365,8 +378,8 @@ TEST_CASE("a region whose change fails is unchanged or destroyed as the verbs sp
     const auto changed = must(std::move(region).change_rights<access::local_write>(bytes));
     CHECK(changed.length() == 64);
   }
-  REQUIRE(collected.reports().size() == 1);
-  CHECK_THAT(collected.reports().front().message(),
+  REQUIRE(collected.reports().size() == 2);
+  CHECK_THAT(collected.reports().back().message(),
              Catch::Contains("ibv_rereg_mr") && Catch::Contains("fork"));
 }
 

@@ -201,7 +201,7 @@ TEST_CASE("the error about a slice beyond the memory names the requested range a
   CHECK(some_memory.slice(4097, 0).error().message() ==
         "remote_memory::slice: offset in bytes: 4097 is above the limit of 4096");
   CHECK(some_memory.slice(4000, 97).error().message() ==
-        "remote_memory::slice: length in bytes after the offset: 97 is above the limit of 96");
+        "remote_memory::slice: number of bytes from the given offset: 97 is above the limit of 96");
 }
 
 TEST_CASE("a handle with fewer rights refers to the same memory") {

@@ -204,9 +204,9 @@ TEST_CASE("an element must lie within its region whatever its offset and length"
     }
   }
   CHECK(element_of<gather_element>(region, "gather", 1, SIZE_MAX).error().subject() ==
-        std::string("length in bytes after the offset"));
+        std::string("number of bytes from the given offset"));
   CHECK(element_of<gather_element>(region, "gather", 4000, 100).error().message() ==
-        "gather: length in bytes after the offset: 100 is above the limit of 96");
+        "gather: number of bytes from the given offset: 100 is above the limit of 96");
 }
 
 TEST_CASE("an element has at most 2^32 - 1 bytes however large its region is") {
@@ -217,7 +217,7 @@ TEST_CASE("an element has at most 2^32 - 1 bytes however large its region is") {
     const auto element = element_of<gather_element>(region, "gather", 0, length);
     REQUIRE(element.has_error());
     CHECK(element.error().message() ==
-          "gather: length of one element in bytes: " + std::to_string(length) +
+          "gather: length of one scatter-gather element in bytes: " + std::to_string(length) +
               " is above the limit of 4294967295; split it into several elements or requests");
   }
 }

@@ -24,7 +24,7 @@ class remote_key {
  public:
   VERBSPP_DETAIL_NO_DEFAULT(remote_key,
                             "a remote_key has no default value: in an invalidation, set .rkey to "
-                            "the remote_key of a region or window");
+                            "the key to invalidate");
   /// Wraps a key that the device or a peer supplied, as in `remote_key(native->rkey)`. Other
   /// integer types are rejected, so that no value is truncated.
   template <std::same_as<std::uint32_t> Number>

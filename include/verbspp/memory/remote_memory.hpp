@@ -78,8 +78,8 @@ class remote_memory {
     if (offset > length_)
       return error::above_limit("remote_memory::slice", "offset in bytes", offset, length_);
     if (length > length_ - offset)
-      return error::above_limit("remote_memory::slice", "length in bytes after the offset", length,
-                                length_ - offset);
+      return error::above_limit("remote_memory::slice", "number of bytes from the given offset",
+                                length, length_ - offset);
     return slice_unchecked(offset, length);
   }
   /// Like `slice`, but returns the handle itself instead of a `result`, for hot paths. The bounds
