@@ -78,7 +78,11 @@ void print(std::ostream& out, const remote_memory_description& memory) {
   std::snprintf(text.data(), text.size(),
                 "remote memory 0x%" PRIx64 "+%" PRIu64 ", rkey 0x%08" PRIx32 ", ", memory.address,
                 memory.length, memory.rkey.value());
-  out << text.data() << memory.rights;
+  out << text.data();
+  if (memory.rights.empty())
+    out << "no rights";
+  else
+    out << memory.rights;
 }
 
 }  // namespace verbspp::detail

@@ -227,4 +227,6 @@ TEST_CASE("a remote memory handle prints its address and length and rkey and rig
         "remote memory 0x1122334455667788+4096, rkey 0xa1b2c3d4, remote write|remote read");
   CHECK(printed(readable(largest, largest, remote_key(1U))) ==
         "remote memory 0xffffffffffffffff+18446744073709551615, rkey 0x00000001, remote read");
+  CHECK(printed(remote_memory<access::local_read>(1, 2, remote_key(3U))) ==
+        "remote memory 0x1+2, rkey 0x00000003, no rights");
 }

@@ -40,14 +40,14 @@ concept HasKeep = requires(const Memory& memory) { memory.keep().let_go(); };
 /// `scatter()` if it has one, return a result with an element that covers the whole memory.
 template <class Memory>
 concept WorkMemory =
-    detail::because(
-        !std::is_lvalue_reference_v<Memory>,
-        "a request takes ownership of its memory: write std::move(buffer); the request's result "
-        "returns the buffer, unless it is a message that was sent or written") &&
     detail::because(enable_work_memory<std::remove_cvref_t<Memory>>,
                     "a request can own only memory that owns its bytes: a registered_buffer, a "
                     "part of one, or a message of a pool; for other registered memory, pass "
                     "elements (in a coroutine, to an async_scope), and keep the memory alive") &&
+    detail::because(
+        !std::is_lvalue_reference_v<Memory>,
+        "a request takes ownership of its memory: write std::move(buffer); the request's result "
+        "returns the buffer, unless it is a message that was sent or written") &&
     detail::because(
         detail::HasGather<std::remove_cvref_t<Memory>>,
         "memory that is moved into a request must have a gather() function that returns a result "
