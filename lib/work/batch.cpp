@@ -16,8 +16,8 @@ batch_error detail::extended_post_failure(int returned, std::uint32_t longest_in
   return {post_failure(returned, operation, most_elements, granted.max_send_elements), 0};
 }
 
-error detail::batch_too_long(const char* what, std::size_t limit) noexcept {
-  return error::above_limit("fill batch", what, limit + 1, limit,
+error detail::batch_too_long(const char* what, std::size_t count, std::size_t limit) noexcept {
+  return error::above_limit("fill batch", what, count, limit,
                             "give the batch larger template arguments");
 }
 

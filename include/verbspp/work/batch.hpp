@@ -34,7 +34,8 @@ namespace detail {
 [[nodiscard, gnu::cold]] batch_error extended_post_failure(
     int returned, std::uint32_t longest_inline, std::size_t most_elements,
     const queue_pair_capacities& granted) noexcept;
-[[nodiscard]] error batch_too_long(const char* what, std::size_t limit) noexcept;
+/// Returns the error for an addition with which the batch would have `count` of `what`.
+[[nodiscard]] error batch_too_long(const char* what, std::size_t count, std::size_t limit) noexcept;
 
 /// A batch that is being posted through the extended interface.
 template <transport Transport, class Native>
@@ -151,17 +152,20 @@ class listed_posting {
     // These are separate `if` statements, because clang would merge the operands of "||" into one
     // condition, which takes more instructions.
     if (next_ == storage_.requests + Requests) [[unlikely]]
-      return refuse(batch_too_long("requests in the batch", Requests));
+      return refuse(batch_too_long("requests in the batch", Requests + 1, Requests));
     // A request with one element does not change `spare_elements_`. If the compiler knows that all
     // requests have one element, and there is room for one per request, it omits the test.
     spare_elements_ -= static_cast<std::ptrdiff_t>(elements.size) - 1;
     if (spare_elements_ < 0) [[unlikely]]
       if (elements.size > static_cast<std::size_t>(storage_.elements + Elements - next_element_))
-        return refuse(batch_too_long("elements in the batch", Elements));
+        return refuse(batch_too_long(
+            "elements in the batch",
+            static_cast<std::size_t>(next_element_ - storage_.elements) + elements.size, Elements));
     Native& native = *next_;
     if (elements.is_inline) {
       if (!take_inline(elements.single)) [[unlikely]]
-        return refuse(batch_too_long("inline bytes in the batch", InlineBytes));
+        return refuse(batch_too_long("inline bytes in the batch",
+                                     inline_bytes_ + elements.single.length, InlineBytes));
     } else if (elements.range != nullptr) {
       for (std::size_t i = 0; i < elements.size; ++i) next_element_[i] = elements.range[i];
     } else if (elements.size == 1) {
@@ -321,7 +325,7 @@ class send_batch
     }
     const detail::bind_operation bind(window.native_handle(), part, options);
     if (binds_ == Requests) [[unlikely]] {
-      list_.refuse(detail::batch_too_long("binds in the batch", Requests));
+      list_.refuse(detail::batch_too_long("binds in the batch", Requests + 1, Requests));
     } else {
       bound_[binds_++] = {bind.window, bind.rkey, list_.next_place()};
       take(bind, tag);
