@@ -27,6 +27,10 @@ using work_error_class::remote;
 using work_error_class::timeout;
 using work_error_class::unknown;
 
+constexpr const char* only_reliable_datagrams =
+    "the InfiniBand specification defines this status only for reliable datagrams, which verbspp "
+    "does not support: see the vendor code";
+
 constexpr std::array statuses{
     status_description{work_status::success, unknown, "success", "nothing failed"},
     status_description{work_status::local_length_error, local_programming, "local length error",
@@ -35,19 +39,17 @@ constexpr std::array statuses{
     status_description{
         work_status::local_queue_pair_operation_error, local_programming,
         "local queue pair operation error",
-        "the device found the request itself inconsistent: check its opcode and flags, whether the "
-        "queue pair's type and read depth permit the operation, and whether its address handle or "
-        "the rkey to invalidate is valid in the queue pair's protection domain"},
-    status_description{
-        work_status::local_ee_context_operation_error, local_programming,
-        "local EE context operation error",
-        "this status exists only for reliable datagrams, which verbspp does not support: see "
-        "the vendor code"},
+        "usually the request itself is inconsistent: check its elements, opcode and flags, whether "
+        "the queue pair's type and read depth permit the operation, and whether the address handle "
+        "or the rkey to invalidate is valid in the queue pair's protection domain"},
+    status_description{work_status::local_ee_context_operation_error, local_programming,
+                       "local EE context operation error", only_reliable_datagrams},
     status_description{
         work_status::local_protection_error, local_programming, "local protection error",
-        "a scatter-gather element is not covered by its lkey: the lkey is wrong, the region was "
-        "deregistered, the range is out of bounds, the region belongs to another protection "
-        "domain, or the region lacks local write for a receive, a read or an atomic operation"},
+        "a scatter-gather element is not covered by its lkey: usually the lkey is wrong, the "
+        "region was deregistered, the range is out of bounds, the region belongs to another "
+        "protection domain, or the region lacks local write for a receive, a read or an atomic "
+        "operation"},
     status_description{
         work_status::flushed, work_error_class::flushed, "flushed",
         "the request was aborted, though it may have been executed: the queue pair is in an error "
@@ -55,27 +57,29 @@ constexpr std::array statuses{
         "event, or a call that moved the queue pair to ERR, such as to_error() or close()"},
     status_description{
         work_status::memory_window_bind_error, local_programming, "memory window bind error",
-        "check that the region, the window and the queue pair belong to the same protection "
-        "domain, that the region was registered with access::window_bind, and that a window of "
-        "type 2 was invalidated since its last bind; after a failed bind, the rkey of the window "
-        "is unknown, so destroy the window and create a new one"},
+        "a bind or an invalidation failed: check the rkey to invalidate or, for a bind, that the "
+        "window, the queue pair and the region, which needs access::window_bind, belong to the "
+        "same protection domain, and that a window of type 2 has been invalidated since its last "
+        "bind; after a failed bind, replace the window, because its rkey is unknown"},
     status_description{work_status::bad_response_error, work_error_class::transport,
                        "bad response error",
                        "the peer responded with an unexpected packet: check that both ends are "
                        "connected to each other, with matching PSNs"},
     status_description{
         work_status::local_access_error, local_programming, "local access error",
-        "the peer's RDMA write with immediate data violated the protection of this side's memory: "
-        "check the address and length of the write, and the rights granted to the peer"},
+        "usually the peer's RDMA write with immediate data violated the protection of this side's "
+        "memory: check the address and length of the write, and the rights granted to the peer"},
     status_description{work_status::remote_invalid_request_error, remote,
                        "remote invalid request error",
-                       "the peer could not accept the request: usually its receive is too short, "
-                       "its queue pair does not allow the operation, or there are more reads and "
-                       "atomic operations at once than it allows"},
+                       "the peer could not accept the request or, for a receive, this side could "
+                       "not accept the peer's: usually the receive is too short, the queue pair "
+                       "does not allow the operation, or there are more reads and atomic "
+                       "operations at once than it allows"},
     status_description{work_status::remote_access_error, remote, "remote access error",
-                       "the peer denied the access: the rkey is stale or wrong, the range is out "
-                       "of bounds, the region or the peer's queue pair does not grant the right, "
-                       "or the two are in different protection domains"},
+                       "the peer denied the access or, for a receive, this side denied the peer's: "
+                       "usually the rkey is stale or wrong, the range is out of bounds, the memory "
+                       "or the queue pair does not grant the right, or the two are in different "
+                       "protection domains"},
     status_description{work_status::remote_operation_error, remote, "remote operation error",
                        "the peer failed while it executed the request, usually because of a bad "
                        "receive buffer at its end; check the peer's completions"},
@@ -88,32 +92,24 @@ constexpr std::array statuses{
                        "receiver not ready, retry exceeded",
                        "the peer had no receive posted in time: post receives at the peer before "
                        "its handshake, post more of them there, or raise the RNR retry count here"},
-    status_description{
-        work_status::local_rdd_violation_error, local_programming, "local RDD violation error",
-        "this status exists only for reliable datagrams, which verbspp does not support: see "
-        "the vendor code"},
-    status_description{
-        work_status::remote_invalid_rd_request, remote, "remote invalid RD request",
-        "this status exists only for reliable datagrams, which verbspp does not support: see "
-        "the vendor code"},
+    status_description{work_status::local_rdd_violation_error, local_programming,
+                       "local RDD violation error", only_reliable_datagrams},
+    status_description{work_status::remote_invalid_rd_request, remote, "remote invalid RD request",
+                       only_reliable_datagrams},
     status_description{work_status::remote_aborted, remote, "remote aborted",
                        "the peer aborted the operation"},
-    status_description{
-        work_status::invalid_ee_context_number, local_programming, "invalid EE context number",
-        "this status exists only for reliable datagrams, which verbspp does not support: see "
-        "the vendor code"},
-    status_description{
-        work_status::invalid_ee_context_state, local_programming, "invalid EE context state",
-        "this status exists only for reliable datagrams, which verbspp does not support: see "
-        "the vendor code"},
+    status_description{work_status::invalid_ee_context_number, local_programming,
+                       "invalid EE context number", only_reliable_datagrams},
+    status_description{work_status::invalid_ee_context_state, local_programming,
+                       "invalid EE context state", only_reliable_datagrams},
     status_description{work_status::fatal, fatal, "fatal error",
-                       "the device or the queue pair failed permanently; see the kernel's log"},
+                       "the device or the queue pair failed: see the kernel's log"},
     status_description{
         work_status::response_timeout, timeout, "response timeout",
         "the peer did not respond to the request: check that it still runs, and the path to it"},
     status_description{work_status::general_error, local_resource, "general error",
-                       "a failure of the device that has no status of its own: see the vendor code "
-                       "and the kernel's log"},
+                       "a failure that has no status of its own: see the vendor code and the "
+                       "kernel's log"},
     status_description{work_status::tag_matching_error, local_resource, "tag matching error",
                        "an operation on the list of tags failed, usually because a message had "
                        "already used the tag that was to be removed"},

@@ -72,7 +72,7 @@ enum class work_status : std::uint32_t {
 enum class work_error_class : std::uint8_t {
   local_programming,  ///< usually a mistake on this side, such as a wrong key, bound or length
   local_resource,     ///< the device or driver on this side
-  remote,             ///< the peer rejected the request or aborted it
+  remote,             ///< one side rejected or aborted the other's request
   transport,          ///< the packets violated the protocol
   timeout,            ///< no response, or the peer had no receive posted in time
   flushed,            ///< aborted with the queue pair; the peer may have executed it
