@@ -115,9 +115,10 @@ error detail::cannot_flush(const char* operation, bool nowhere) noexcept VERBSPP
             "the flush has no placement: specify flush_placement::global, "
             "flush_placement::persistent, or both"};
   return {error_kind::permission, operation,
-          "the peer did not grant flushes with this placement: it must register its memory with "
-          "access::flush_global for flush_placement::global, and with access::flush_persistent for "
-          "flush_placement::persistent"};
+          "this handle to remote memory lacks a right that the placement needs: "
+          "access::flush_global for flush_placement::global, access::flush_persistent for "
+          "flush_placement::persistent; the owner of the memory has to grant it, and the type of "
+          "the handle has to contain it"};
 }
 
 error detail::no_such_operation(const char* operation) noexcept VERBSPP_NONBLOCKING {
@@ -134,8 +135,8 @@ error detail::no_fence(const char* operation) noexcept VERBSPP_NONBLOCKING {
 
 error detail::cannot_bind(const char* operation, bool to_no_bytes) noexcept VERBSPP_NONBLOCKING {
   return {error_kind::invalid_input, operation,
-          to_no_bytes ? "a memory window of type 2 cannot be bound to zero bytes: close it by "
-                        "invalidating its rkey"
+          to_no_bytes ? "a memory window of type 2 cannot be bound to zero bytes: unbind it "
+                        "by invalidating its rkey"
                       : "the memory window and the region belong to different protection domains: "
                         "register the memory in the domain of the window or channel"};
 }

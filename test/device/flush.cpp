@@ -40,7 +40,7 @@ void write_and_flush(const testbed& bed, QueuePair& left, const buffer<>& source
   const error persistent =
       failure_of(left.post_flush({.remote = remote, .placement = flush_placement::persistent}));
   CHECK(persistent == error_kind::permission);
-  CHECK_THAT(persistent.message(), Catch::Contains("did not grant flushes with this placement"));
+  CHECK_THAT(persistent.message(), Catch::Contains("lacks a right that the placement needs"));
   CHECK(count_within_a_moment(bed.left_queue) == 0);
 }
 
