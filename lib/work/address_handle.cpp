@@ -15,15 +15,18 @@ namespace {
 
 constexpr const char* creating_handle = "ibv_create_ah";
 
-const char* usual_cause(int errnum) noexcept {
+const char* usual_cause(int errnum, const ibv_ah_attr& address) noexcept {
   switch (errnum) {
     case ETIMEDOUT:
     case ENETUNREACH:
     case EHOSTUNREACH:
-      return "the peer's GID does not resolve: check that its address is reachable from this port "
-             "(ping the IP address behind the GID)";
+      return "usually the peer's GID does not resolve: check that its address is reachable from "
+             "this port (ping the IP address behind the GID)";
     case EINVAL:
-      return "usually the port's GID table has no valid entry at the GID index of the path";
+    case ENODATA:
+      return address.is_global != 0
+                 ? "usually the port's GID table has no valid entry at the GID index of the path"
+                 : "usually the port requires a global route: set the .route of the path";
     default:
       return nullptr;
   }
@@ -36,7 +39,7 @@ result<address_handle> address_handle::create(const class protection_domain& dom
   errno = 0;
   class protection_domain below = domain.below();
   ibv_ah* const created = ibv_create_ah(below.native_handle(), &address);
-  if (created == nullptr) return error::from_errno(errno, operation, usual_cause(errno));
+  if (created == nullptr) return error::from_errno(errno, operation, usual_cause(errno, address));
   detail::trace("ibv_create_ah", created);
   return address_handle(created, std::move(below), ownership::taken);
 }
@@ -56,9 +59,11 @@ result<address_handle> address_handle::create_reply(const class protection_domai
   VERBSPP_TRYV(detail::check_usable(operation, domain));
   VERBSPP_TRY(attributes, domain.context().query_port(port));
   if (attributes.link_layer() == link_layer::ethernet && !datagram.has_global_route())
-    return error(error_kind::invalid_input, operation,
-                 "the memory does not contain the datagram's global route header: give "
-                 "received_datagram the memory of the whole receive");
+    return error(
+        error_kind::invalid_input, operation,
+        "the memory does not contain the datagram's global route header: pass "
+        "received_datagram::from the completion of a UD receive, and at least the first 40 "
+        "bytes of its memory");
   ibv_wc completion = datagram.native();
   // If the memory lacks the 40 bytes for the header, the completion must not claim that there is
   // one.
@@ -72,8 +77,8 @@ result<address_handle> address_handle::create_reply(const class protection_domai
     return error::from_errno(
         errnum, operation,
         "usually the datagram's destination GID is not one of this port's: use the port that "
-        "received it or, if the destination is a multicast group, call address_handle::create with "
-        "the datagram's source_address()");
+        "received the datagram or, if the destination is a multicast group, call "
+        "address_handle::create with the datagram's source_address()");
   return create(domain, address, creating_handle);
 }
 
