@@ -12,7 +12,7 @@ using enum queue_pair_state;
 // columns: OPERATION | WITHOUT | WITH | REASON
 // row: compare_and_swap | ud | rc | UD carries only sends: atomic operations need RC
 // row: fetch_and_add | uc | rc | UC carries no atomic operations, because it has no responses: atomic operations need RC
-// row: local_invalidate | uc | rc | invalidating an rkey needs RC
+// row: local_invalidate | uc | rc | verbspp invalidates rkeys only on RC
 // row: read | ud | rc | UD carries only sends: an RDMA read needs RC
 // row: read | uc | rc | UC carries no RDMA reads, because it has no responses: an RDMA read needs RC
 // row: write | ud | uc | UD carries only sends: an RDMA write needs RC or UC

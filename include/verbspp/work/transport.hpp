@@ -63,7 +63,7 @@ concept CarriesAcknowledgedWrites = detail::because(
 
 template <transport Transport>
 concept CarriesInvalidation =
-    detail::because(Transport == transport::rc, "invalidating an rkey needs RC");
+    detail::because(Transport == transport::rc, "verbspp invalidates rkeys only on RC");
 
 template <transport Transport>
 concept BindsWindows = detail::because(Transport != transport::ud,
