@@ -7,7 +7,7 @@
 namespace verbspp::detail {
 
 void value_is_out_of_range() {
-  std::fputs("verbspp: a constant is out of the range of its parameter\n", stderr);
+  std::fputs("verbspp: a constant is outside the range that its parameter accepts\n", stderr);
   std::abort();
 }
 

@@ -53,7 +53,7 @@ auto setting() {
 }
 
 // case: number_known_at_run_time
-// expect: a value that is known only at run time must be checked: use the from() of its type
+// expect: a value that is known only at run time must be checked: use from(), as in
 // within: 15
 auto setting(unsigned number) {
 #if MUST_FAIL == 1

@@ -28,10 +28,10 @@ template <class Value>
 }  // namespace verbspp::detail
 
 /// Evaluates to `constant`, in a constructor that accepts only literals.
-#define VERBSPP_DETAIL_LITERAL(constant)                                                        \
-  ::verbspp::detail::literal(constant,                                                          \
-                             "a value that is known only at run time must be checked: use the " \
-                             "from() of its type, as in retry_count::from(value)")
+#define VERBSPP_DETAIL_LITERAL(constant)                                                    \
+  ::verbspp::detail::literal(constant,                                                      \
+                             "a value that is known only at run time must be checked: use " \
+                             "from(), as in retry_count::from(value)")
 
 /// Disables conversion to `Class` from `bool` and from character types.
 #define VERBSPP_DETAIL_NUMBERS_ONLY(Class)                                               \
