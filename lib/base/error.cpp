@@ -69,7 +69,7 @@ bool is_of_verbs(std::string_view operation) noexcept {
 const char* usual_advice(int errnum) noexcept {
   switch (kind_of_errno(errnum)) {
     case error_kind::invalid_input:
-      return "the driver rejected an argument that the library considers valid: the driver's "
+      return "the driver or the kernel rejected an argument that the library considers valid: "
              "messages in the kernel's log may name it";
     case error_kind::resource_exhausted:
       return "the device, the machine or the cgroup of the process is out of memory, or has "
@@ -80,7 +80,8 @@ const char* usual_advice(int errnum) noexcept {
     case error_kind::not_found:
       return "the device or the object does not exist, or no longer exists: see the kernel's log";
     case error_kind::not_supported:
-      return "this device, its driver or this kernel does not support the operation";
+      return "this device, its driver or this kernel does not support the operation, at least not "
+             "with these arguments";
     case error_kind::timed_out:
       return "the device or the network did not respond: try again, and see the kernel's log";
     case error_kind::busy:
