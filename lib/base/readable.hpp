@@ -13,7 +13,7 @@
 namespace verbspp::detail {
 
 inline constexpr const char* device_is_gone =
-    "the device no longer exists, or its driver has abandoned it: see the kernel's log";
+    "usually the device no longer exists, or its driver has abandoned it: see the kernel's log";
 
 /// Makes an event descriptor non-blocking, so that reading it never blocks.
 /// \returns the errno, 0 on success
