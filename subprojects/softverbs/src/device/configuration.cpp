@@ -143,7 +143,8 @@ class reader {
 
   /// Reads [softN] or [softN port P].
   bool read_section(std::string_view line) {
-    if (line.back() != ']') return no("there is no `]` at the end");
+    if (line.back() != ']')
+      return no("there is no `]` at the end of the line (or before its comment)");
     std::string_view inside = line.substr(1, line.size() - 2);
     const std::string_view name = take_word(inside);
     const auto device_number =
@@ -151,25 +152,25 @@ class reader {
     if (!device_number || *device_number >= max_devices)
       return no("this is neither `[softN]` nor `[softN port P]`, with N from 0 to 63");
     if (trimmed(inside).empty()) {
+      if (result_.devices.size() == max_devices)
+        return no("each of the " + std::to_string(max_devices) + " devices has a section already");
       if (*device_number != result_.devices.size())
-        return no("devices are numbered in order: " +
-                  (result_.devices.size() == max_devices
-                       ? "all of them have a section already"
-                       : "the next device is soft" + std::to_string(result_.devices.size())));
+        return no("devices are numbered in order: the next device is soft" +
+                  std::to_string(result_.devices.size()));
       result_.devices.emplace_back();
       port_ = 0;
     } else {
       const bool is_port = take_word(inside) == "port";
       const auto port_number = number(take_word(inside));
       if (!is_port || !port_number || !trimmed(inside).empty())
-        return no("only `port P` may follow the device");
+        return no("only `port 2` may follow the name of a device");
       if (*device_number + 1 != result_.devices.size())
         return no("the section of a port must follow that of its device, `[" + std::string(name) +
                   "]`");
       if (*port_number != device().port_count + 1 || *port_number > max_ports)
         return no(
-            "a device has at most two ports: `[softN]` describes port 1, and `[softN port 2]` "
-            "port 2");
+            "a device has at most two ports: `[softN]` describes port 1, and a single section "
+            "`[softN port 2]` describes port 2");
       port_ = device().port_count++;
     }
     port().layer = usual_;
@@ -178,9 +179,9 @@ class reader {
   }
 
   bool read_setting(std::string_view line) {
-    if (result_.devices.empty()) return no("settings must follow a section, such as `[soft0]`");
-    if (line.find('=') == std::string_view::npos)
+    if (line.find('=') == std::string_view::npos || line.front() == '=')
       return no("this is neither `[section]` nor `name = value`");
+    if (result_.devices.empty()) return no("settings must follow a section, such as `[soft0]`");
     std::string_view value = line;
     const std::string_view name = take(value, "=");
     value = trimmed(value);
@@ -240,7 +241,8 @@ class reader {
     if (const std::string_view word = take_word(value); !word.empty()) {
       const auto interface = number(take_word(value));
       if (word != "interface" || !interface || !trimmed(value).empty())
-        return no("only `interface N` may follow the type of a GID");
+        return no(
+            "only `interface N`, with the index of an interface, may follow the type of a GID");
       entry.interface = *interface;
     }
     if (!port().gids) port().gids.emplace();
@@ -285,7 +287,7 @@ class reader {
     // has set it to 0.
     const auto wanted = number(value);
     if (!wanted || *wanted < least || *wanted > limit)
-      return no(limit == 0 ? "`without` has set this limit to 0"
+      return no(limit == 0 ? "`without` has set this limit to 0: remove one of the two settings"
                            : "this limit must be a number from " + std::to_string(least) + " to " +
                                  std::to_string(limit));
     limit = *wanted;

@@ -100,7 +100,8 @@ environment read_environment() {
   const char* count = std::getenv("SOFTVERBS_DEVICES");
   if (count != nullptr && !parse_devices(count, devices)) {
     std::fprintf(stderr,
-                 "softverbs: SOFTVERBS_DEVICES is \"%s\", but must be a number from 0 to %u; %s\n",
+                 "softverbs: SOFTVERBS_DEVICES is \"%s\", but must be a number from 0 to %u, with "
+                 "at most two digits; %s\n",
                  count, max_devices, consequence);
     valid = false;
   }
