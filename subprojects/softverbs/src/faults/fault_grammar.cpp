@@ -189,7 +189,8 @@ class reader {
     } else if (!result) {
       if (!read_change(text) && problem_ == nullptr)
         problem_ =
-            "this is neither a change of state nor an occasion followed by `=` and an effect";
+            "this is neither `OCCASION=EFFECT` nor `seed=N` nor a change of state nor "
+            "`must-strike`";
       if (problem_ != nullptr) return std::nullopt;
     } else if (!read_occasion(text) || !read_effect(*result)) {
       return std::nullopt;
@@ -222,16 +223,17 @@ class reader {
       fault_.verb = find(text);
       if (fault_.verb == verbs.size())
         return no(
-            "the part before `=` must be a verb that can fail, or `after`, `completion`, "
-            "`send-completion`, `receive-completion`, `packet` or `seed`");
+            names_ == device_names::any
+                ? "the part before `=` must be a verb that faults can affect, or `after`, "
+                  "`completion`, `send-completion`, `receive-completion` or `seed`"
+                : "the part before `=` must be a verb that faults can affect, or `after`, "
+                  "`completion`, `send-completion`, `receive-completion`, `packet` or `seed`");
     }
     if (pair) {
       if (fault_.when == occasion::verb || fault_.when == occasion::time)
-        return no(
-            "only the occasions `completion`, `send-completion`, `receive-completion` and `packet` "
-            "can be restricted to a queue pair");
+        return no("`@` can't follow a verb or `after`");
       const auto wanted = number(*pair, highest_pair);
-      if (!wanted) return no("`@` must be followed by the number of a queue pair");
+      if (!wanted) return no("`@` must be followed by the number of a queue pair or work queue");
       fault_.pair = static_cast<std::uint32_t>(*wanted);
     }
     return fault_.when == occasion::time ? read_time(count) : read_count(count);
@@ -239,7 +241,8 @@ class reader {
 
   bool read_time(std::optional<std::string_view> text) {
     const auto time = text ? duration(*text) : std::nullopt;
-    if (!time) return no("`after` needs a time, such as `after:250ms`");
+    if (!time)
+      return no("`after` needs a time of at most 10^9 `us`, `ms` or `s`, such as `after:250ms`");
     fault_.span = *time;
     return true;
   }
@@ -252,7 +255,7 @@ class reader {
     }
     if (text->ends_with('%')) {
       const auto wanted = chance(text->substr(0, text->size() - 1));
-      if (!wanted) return no("a percentage must be at least 0.0001 and at most 100");
+      if (!wanted) return no("`%` must directly follow a number from 0.0001 to 100");
       fault_.repeats = true;
       fault_.chance = *wanted;
       return true;
@@ -263,7 +266,7 @@ class reader {
     }
     const auto first = number(*text, std::numeric_limits<std::uint64_t>::max());
     if (!first || *first == 0)
-      return no("`:` must be followed by `*`, `P%`, `N` or `N+`, where N is at least 1");
+      return no("`:` must be followed by `*`, `P%`, `N` or `N+`, where N is from 1 to 2^64-1");
     fault_.first = *first;
     return true;
   }
@@ -290,9 +293,12 @@ class reader {
     const auto wanted =
         is_device ? number(target->substr(4), max_devices - 1) : number(*target, highest_pair);
     if (!wanted || of_pair == is_device)
-      return no(of_pair
-                    ? "`@` must be followed by the number of a queue pair, as in `peer-lost@0x123`"
-                    : "`@` must be followed by a device, as in `port-down@soft1`");
+      return no(
+          of_pair ? "`@` must be followed by the number of a queue pair, as in `peer-lost@0x123`"
+          : is_of_port
+              ? "`@` must be followed by a device from `soft0` to `soft63`, as in `port-down@soft1`"
+              : "`@` must be followed by a device from `soft0` to `soft63`, without a port, as in "
+                "`device-fatal@soft1`");
     fault_.what.target = static_cast<std::uint32_t>(*wanted);
     return true;
   }
@@ -318,9 +324,9 @@ class reader {
 
   bool read_effect(std::string_view text) {
     if (read_change(text)) return true;
-    if (problem_ != nullptr) return false;
     if (fault_.when != occasion::packet && fault_.when != occasion::time && read_delay(text))
       return true;
+    if (problem_ != nullptr) return false;
     switch (fault_.when) {
       case occasion::verb:
         return read_error(text);
@@ -343,7 +349,8 @@ class reader {
     const auto shortest = duration(text.substr(0, dots));
     const auto longest =
         dots == std::string_view::npos ? shortest : duration(text.substr(dots + 2));
-    if (!shortest || !longest || *longest < *shortest) return false;
+    if (!shortest || !longest) return false;
+    if (*longest < *shortest) return no("a range of delays must begin with the shorter one");
     what.kind = effect_kind::delay;
     what.span = *shortest;
     what.longest = *longest;
@@ -376,8 +383,8 @@ class reader {
     const auto error = error_number(text);
     if (!error)
       return no(
-          "this is neither an errno value (by name or by number) nor a delay nor a change of "
-          "state");
+          "this is neither an errno value (by name or by number) nor a delay (at most 10^9 `us`, "
+          "`ms` or `s`) nor a change of state");
     what.number = *error;
     return true;
   }
@@ -397,7 +404,7 @@ class reader {
     if (!status || *status == IBV_WC_SUCCESS)
       return no(
           "this is neither the status of a failed work request (by name, or by a number up to 31) "
-          "nor a delay nor a change of state");
+          "nor a delay (at most 10^9 `us`, `ms` or `s`) nor a change of state");
     what.number = *status;
     return true;
   }
