@@ -69,8 +69,8 @@ int progress_thread::start() noexcept {
   if (error != 0) {
     std::fprintf(
         stderr,
-        "softverbs: can't start the device's thread: %s; the user or this container may have "
-        "reached its limit of threads (RLIMIT_NPROC, pids.max)\n",
+        "softverbs: can't start the device's thread: %s; a limit of threads (RLIMIT_NPROC, "
+        "pids.max) or of memory (RLIMIT_AS) may have been reached\n",
         std::strerror(error));
     ::close(doorbell_);
     doorbell_ = -1;

@@ -40,7 +40,7 @@ void tell_of_descriptors() noexcept {
       stderr,
       "softverbs: this process has reached its limit of open files (RLIMIT_NOFILE is %llu), "
       "and softverbs needs two for each process that it communicates with: new connections "
-      "wait until some are closed\n",
+      "wait until some files are closed\n",
       static_cast<unsigned long long>(limit.rlim_cur));
 }
 

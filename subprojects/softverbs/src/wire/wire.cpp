@@ -54,7 +54,8 @@ int wire::take_slot() noexcept {
   std::fprintf(
       stderr,
       "softverbs: %u processes of this network namespace use softverbs with the same "
-      "configuration, which is the maximum: the device can't be opened until one of them exits\n",
+      "configuration, which is the maximum: the device can't be opened until one of them exits or "
+      "closes its devices\n",
       last_slot);
   return EUSERS;
 }
