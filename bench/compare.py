@@ -173,7 +173,7 @@ def measure(compiler, program, options):
     loops += [("write", "planted", "planted_write")]
     wanted = {name for _, _, name in loops}
     if set(names) != wanted:
-        sys.exit(f"{program} has loops other than expected: {' '.join(sorted(set(names) ^ wanted))}")
+        sys.exit(f"{program} has additional loops, or lacks some: {' '.join(sorted(set(names) ^ wanted))}")
     timed = {}
     for line in run(program, "time", str(options.rounds), str(options.batches)):
         name, *figures = line.split()

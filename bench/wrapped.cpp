@@ -122,7 +122,7 @@ namespace {
 // Written like the program in the README: errors are passed to the caller.
 
 error another_completion() noexcept {
-  return {error_kind::mismatch, "benchmark", "another completion was expected"};
+  return {error_kind::mismatch, "benchmark", "a different completion was expected"};
 }
 
 transport_result<void> write_checked(wrapped_ends& ends, std::uint64_t operations) {

@@ -183,7 +183,7 @@ result<void> run(asio::io_context& context, asio::awaitable<void> routine) {
                  [&](const std::exception_ptr& thrown) { failed = thrown; });
   context.restart();
   context.run();
-  if (failed) return error(error_kind::driver, "calls over TCP", "the connection has failed");
+  if (failed) return error(error_kind::driver, "exchange over TCP", "the connection has failed");
   return success();
 }
 

@@ -301,7 +301,7 @@ result<nanoseconds_each> ask(const side& mine) {
     VERBSPP_TRYV(own.link.post_send(std::move(request)));
     VERBSPP_TRY(reply, own.next());
     if (reply.size() != echo_bytes)
-      return error(error_kind::mismatch, "ask", "the answer has another length");
+      return error(error_kind::mismatch, "ask", "the answer has the wrong length");
     return success();
   });
 }
