@@ -36,10 +36,9 @@ result<void> print_device(const device& found) {
 result<void> list_devices() {
   VERBSPP_TRY(devices, device_list::query());
   if (devices.empty())
-    return error(
-        error_kind::not_found, "list devices",
-        "this machine has no RDMA device: load its driver, create one on a network interface "
-        "by `rdma link add`, or preload libsoftverbs.so");
+    return error(error_kind::not_found, "list devices",
+                 "libibverbs reports no RDMA device: load the driver, create a device on a network "
+                 "interface with `rdma link add`, or preload libsoftverbs.so");
   for (const device& each : devices) VERBSPP_TRYV(print_device(each));
   // If fork safety is disabled, a program that forks has to call initialize_fork() before it
   // registers memory. fork_status() returns an error if verbspp was built with a libibverbs that is

@@ -37,8 +37,7 @@ class buffer {
  public:
   static result<buffer> allocate(std::size_t size) {
     std::unique_ptr<std::byte[]> memory(new (std::nothrow) std::byte[size]{});
-    if (!memory)
-      return error::from_errno(ENOMEM, "allocate messages", "choose a smaller message --size");
+    if (!memory) return error::from_errno(ENOMEM, "allocate messages", "choose a smaller --size");
     return buffer(std::move(memory), size);
   }
   [[nodiscard]] std::span<std::byte> bytes() const noexcept { return {memory_.get(), size_}; }
@@ -169,7 +168,7 @@ class game {
 
   result<void> check(std::uint32_t size) {
     if (size != given_.size.value())
-      return error::mismatch("check message", "message size, bytes", given_.size.value(), size,
+      return error::mismatch("check message", "message size in bytes", given_.size.value(), size,
                              "give both ends the same --size");
     if (received_ == 0 && given_.ibv_exchange && !given_.host &&
         is_first_of_ibv_client(incoming_.bytes(), given_.check)) {
@@ -180,7 +179,8 @@ class game {
     // ibv_rc_pingpong continues with the message that it received.
     const std::uint32_t expected = peer_echoes_ ? received_ - 1 : received_;
     if (same(incoming_.bytes(), lines_.message(expected), given_.check)) return success();
-    std::cerr << "message " << received_ << " of " << given_.iterations.value() << " is wrong\n";
+    std::cerr << "message " << received_ + 1 << " of " << given_.iterations.value()
+              << " is wrong\n";
     return error(
         error_kind::driver, "check message",
         "the data differs from the expected message: it was damaged in flight, or the ends have "
@@ -205,7 +205,7 @@ class game {
     return error::above_limit("wait for the peer", "ms of silence",
                               static_cast<std::uint64_t>(waited), static_cast<std::uint64_t>(limit))
         .as(error_kind::timed_out,
-            "the peer has exited, hangs or does fewer --iters: see its own output; --timeout and "
+            "the peer has exited, hangs or runs fewer --iters: see its own output; --timeout and "
             "--retries determine this limit");
   }
 

@@ -48,9 +48,10 @@ struct node {
     std::array<work_completion, 1> slots;
     VERBSPP_TRY(arrived, queue.wait(slots, std::chrono::steady_clock::now() + patience));
     if (!arrived.empty()) return arrived.front();
-    return error(error_kind::timed_out, "wait for a datagram",
-                 "datagrams are lost silently; those to an IPv4 multicast group arrive only if the "
-                 "network interface has joined the group as well");
+    return error(
+        error_kind::timed_out, "wait for a completion",
+        "lost datagrams are not reported; datagrams to an IPv4 multicast group arrive only "
+        "if the network interface has joined the group as well");
   }
   transport_result<void> send(std::string_view text, const datagram_destination& to) {
     for (std::size_t i = 0; i < text.size(); ++i) memory[i] = static_cast<std::byte>(text[i]);

@@ -43,8 +43,8 @@ transport_result<void> measure(channel& peer, const options& given, gather_eleme
       {.signal_every = given.in_flight / 4}, std::chrono::minutes(5)));
   const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
 
-  std::printf("%u messages of %u bytes, up to %u in flight: %.1f MB/s, %.0f messages/s\n",
-              given.messages, given.bytes, peer.capacities().max_send_work_requests,
+  std::printf("%u x %u B, up to %u in flight: %.1f MB/s, %.0f messages/s\n", given.messages,
+              given.bytes, peer.capacities().max_send_work_requests,
               static_cast<double>(given.bytes) * given.messages / time.count() / 1e6,
               given.messages / time.count());
   return success();

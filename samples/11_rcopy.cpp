@@ -154,7 +154,7 @@ class client : public copy_end {
     VERBSPP_TRY(there, receive_number(server, deadline_));
     VERBSPP_TRY(sum_there, receive_number(server, deadline_));
     if (window.length() != places() * chunk())
-      return error::mismatch("copy", "bytes in flight", signed_of(places() * chunk()),
+      return error::mismatch("copy", "size of the window in bytes", signed_of(places() * chunk()),
                              signed_of(window.length()),
                              "give both ends the same --in-flight and --chunk");
     VERBSPP_TRYV(peer_.handshake(remote));
@@ -173,7 +173,8 @@ class client : public copy_end {
     if (is_right == 0)
       return own(result<void>(error(error_kind::driver, "copy",
                                     "the server received data that differs from the client's")));
-    std::printf("%" PRIu64 " bytes, checksum %016" PRIx64 "\n", size, sum.value());
+    std::printf("%" PRIu64 " byte%s, checksum %016" PRIx64 "\n", size, size == 1 ? "" : "s",
+                sum.value());
     return success();
   }
 
@@ -289,8 +290,8 @@ class server : public copy_end {
       VERBSPP_TRY(arrived, next_message(number, limit));
       const std::size_t length = arrived.byte_count().value_or(0);
       if (length != std::min(chunk(), size - at))
-        return error::mismatch("copy", "bytes of a chunk", signed_of(std::min(chunk(), size - at)),
-                               signed_of(length),
+        return error::mismatch("copy", "size of the chunk in bytes",
+                               signed_of(std::min(chunk(), size - at)), signed_of(length),
                                "give both ends the same --in-flight and --chunk");
       const std::span<const std::byte> content(window_.data() + place * chunk(), length);
       VERBSPP_TRYV(own(target.write(at, content)));

@@ -183,7 +183,7 @@ result<void> run(std::string_view device_name) {
     for (const wait_limit limit = patience; server->clients() != staying;) {
       if (limit.has_passed())
         return error(error_kind::timed_out, "server",
-                     "a client that has left is still in the table");
+                     "a client that has left is still in the table, or one that stays is not");
       std::this_thread::sleep_for(1ms);
     }
     server->stop();

@@ -146,7 +146,7 @@ class client {
         return error(error_kind::driver, "verify a row", "it is torn, but passed the check");
     if (found.version < last_[which])
       return error(error_kind::driver, "verify a row",
-                   "it is older than a version that was read before");
+                   "it is older than a version that the client already knew");
     last_[which] = found.version;
     return success();
   }
@@ -177,7 +177,8 @@ transport_result<void> serve(std::vector<connection>& connections, std::span<row
       if (request.size() == sizeof wanted)
         std::memcpy(&wanted, request.bytes().data(), sizeof wanted);
       if (request.size() != sizeof wanted || wanted.row >= table.size())
-        return error(error_kind::invalid_input, "change a row", "there is no such row");
+        return error(error_kind::invalid_input, "change a row",
+                     "the request has the wrong size, or there is no such row");
       const std::uint64_t version = change_row(table[wanted.row], wanted.first);
       VERBSPP_TRYV(
           client.peer.send({.immediate = immediate_data(static_cast<std::uint32_t>(version))}));
@@ -230,8 +231,8 @@ transport_result<void> run(std::string_view device_name, std::chrono::microsecon
   for (const auto& each : outcomes) VERBSPP_TRYV(each);
   for (const client& each : readers) retries += each.retries();
   std::cout << clients * turns << " rows were read by " << clients
-            << " clients, none of them torn; " << retries
-            << " reads overlapped a change, and were repeated\n";
+            << " clients, none of them torn; reads repeated because of a change: " << retries
+            << '\n';
   return success();
 }
 
@@ -243,8 +244,8 @@ int main(int argc, char** argv) {
   const char* const end = number.data() + number.size();
   if (argc > 3 || (argc > 2 && (std::from_chars(number.data(), end, pause).ptr != end ||
                                 number.empty() || pause > longest_pause))) {
-    std::cerr << "usage: 13_seqlock_table [DEVICE [MICROSECONDS]], at most " << longest_pause
-              << '\n';
+    std::cerr << "usage: 13_seqlock_table [DEVICE [MICROSECONDS]], with 0 to " << longest_pause
+              << " microseconds\n";
     return 2;
   }
   const auto outcome = run(argc > 1 ? argv[1] : "soft0", std::chrono::microseconds(pause));

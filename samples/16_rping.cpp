@@ -83,7 +83,7 @@ class messages {
       channel& over) {
     VERBSPP_TRY(came, next_.wait(patience));
     if (came.byte_count() != sizeof(advertisement))
-      return error(error_kind::mismatch, "rping", "the peer sends messages of another size");
+      return error(error_kind::mismatch, "rping", "the peer has sent a message of the wrong size");
     const std::span<const std::byte> bytes(in_.data(), sizeof(advertisement));
     const remote_memory<access::remote_read | access::remote_write> memory(
         get(bytes.first(8)), get(bytes.subspan(12, 4)),
@@ -168,7 +168,7 @@ transport_result<void> serve(const arguments& given) {
     VERBSPP_TRY(goes_on, answer(met, talk, data, given.is_verbose));
     if (!goes_on) break;
   }
-  std::cout << pings << " pings answered\n";
+  std::cout << pings << (pings == 1 ? " ping answered\n" : " pings answered\n");
   return success();
 }
 
@@ -198,7 +198,7 @@ transport_result<void> ping(const arguments& given) {
   }
   met.channel.watch(-1);
   VERBSPP_TRYV(met.connection.disconnect());
-  std::cout << given.count << " pings\n";
+  std::cout << given.count << (given.count == 1 ? " ping\n" : " pings\n");
   return success();
 }
 
@@ -243,8 +243,9 @@ std::optional<arguments> arguments_of(std::span<char*> words) {
 int main(int argc, char** argv) {
   const auto given = arguments_of(std::span(argv, static_cast<std::size_t>(argc)));
   if (!given) {
-    std::cerr << "16_rping -s [-a ADDRESS] [-p PORT] [-v]\n"
-                 "16_rping -c -a ADDRESS [-p PORT] [-C COUNT] [-S SIZE, 24 to 65536] [-v] [-V]\n";
+    std::cerr
+        << "usage: 16_rping -s [-a ADDRESS] [-p PORT] [-v]\n"
+           "       16_rping -c -a ADDRESS [-p PORT] [-C COUNT] [-S SIZE, 24 to 65536] [-v] [-V]\n";
     return 2;
   }
   const auto outcome = given->is_server ? serve(*given) : ping(*given);

@@ -259,7 +259,10 @@ group_result<void> run(any_bootstrap launched, const heat::settings& given) {
                                given.limit));
   const heat::division division(all.size(), given.rows, given.columns);
   if (!division.is_possible())
-    return error(error_kind::invalid_input, "divide the plate", "there are more ranks than points");
+    return error(
+        error_kind::invalid_input, "divide the plate",
+        "the ranks' grid has more rows or columns than the plate: start fewer ranks, or give more "
+        "--rows or --columns");
   VERBSPP_TRY(plate, halo::create(all, domain, given, division));
   if (all.rank() == 0) heat::tell_division(given, division);
 

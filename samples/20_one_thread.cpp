@@ -130,7 +130,7 @@ result<void> ask_by_rdma(const protection_domain& domain, const std::string& por
     VERBSPP_TRYV(met.channel.post_send({.elements = inline_payload(i)}));
     VERBSPP_TRY(answer, answers.wait(patience));
     if (answer.size() != sizeof i)
-      return error(error_kind::mismatch, "echo", "the answer has another length");
+      return error(error_kind::mismatch, "echo", "the answer has the wrong length");
   }
   return success();
 }
@@ -140,6 +140,7 @@ result<void> ask_by_tcp(const std::string& port) {
   for (unsigned i = 0; i < requests; ++i) {
     unsigned answer = 0;
     pollfd entry{.fd = socket.descriptor(), .events = POLLIN, .revents = 0};
+    errno = ECONNRESET;  // reported if the server has closed the connection
     if (::send(entry.fd, &i, sizeof i, MSG_NOSIGNAL) != sizeof i || ::poll(&entry, 1, -1) != 1 ||
         ::recv(entry.fd, &answer, sizeof answer, 0) != sizeof answer)
       return error::from_errno(errno, "echo by TCP");

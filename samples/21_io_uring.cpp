@@ -89,9 +89,9 @@ result<void> serve(io_uring& ring, inbox& arrivals, int socket) {
       from_channel += message.size() == sizeof(unsigned) ? 1 : 0;
     }
   }
-  std::cout << from_channel << " messages, " << from_socket << " bytes of the socket\n";
+  std::cout << from_channel << " messages, " << from_socket << " bytes from the socket\n";
   if (from_socket == messages) return success();
-  return error(error_kind::mismatch, "io_uring", "bytes of the socket are missing");
+  return error(error_kind::mismatch, "io_uring", "bytes from the socket are missing");
 }
 
 result<void> run(io_uring& ring, std::string_view device_name) {

@@ -113,7 +113,8 @@ transport_result<void> run(std::string_view device_name) {
   VERBSPP_TRYV(sync_wait(hub, read));
   std::cout << std::string_view(ours.data(), text.size()) << '\n';
   const outcome received = sync_wait(hub, receive, 10ms);
-  if (received.has_value()) return error(error_kind::mismatch, "receive", "no message was sent");
+  if (received.has_value())
+    return error(error_kind::mismatch, "receive", "a message arrived, but none was sent");
   std::cout << received.error() << '\n';
   VERBSPP_TRYV(sync_wait(hub, write));  // the stop has ended only the wait
   return success();

@@ -157,8 +157,9 @@ result<void> fill(const protection_domain& domain, const std::string& port) {
       return error(error_kind::mismatch, "store", "a value differs from the one that was stored");
   }
   const auto missing = calls.call<get>(1000, patience);
-  if (missing.has_value() || !is_refusal(missing.error()))
+  if (missing.has_value())
     return error(error_kind::mismatch, "store", "a key without a value was found");
+  if (!is_refusal(missing.error())) return missing.error();
   std::cout << missing.error() << '\n';
   return calls.call<put>({.key = 500, .value = "at last"}, patience);
 }

@@ -171,10 +171,10 @@ pid_t start(Client client, std::string_view device_name, const std::string& port
 }
 
 template <class Condition>
-result<void> wait_until(Condition condition) {
+result<void> wait_until(Condition condition, const char* hint) {
   const wait_limit end(patience);
   while (!condition()) {
-    if (end.has_passed()) return end.failure("store", "the clients have not finished");
+    if (end.has_passed()) return end.failure("store", hint);
     std::this_thread::sleep_for(1ms);
   }
   return success();
@@ -200,13 +200,14 @@ result<void> serve(std::string_view device_name, tcp_listener listener, pid_t ch
     if (const auto ended = serving.serve(stop); ended.has_error())
       std::cerr << ended.error() << '\n';
   });
-  VERBSPP_TRYV(wait_until([&] { return serving.statistics().answers >= 20; }));
+  VERBSPP_TRYV(wait_until([&] { return serving.statistics().answers >= 20; },
+                          "fewer than 20 calls were answered"));
   ::kill(endless, SIGKILL);
   int status = 0;
   ::waitpid(endless, nullptr, 0);
   ::waitpid(checking, &status, 0);
   // The sockets of both clients are closed, so the service removes the clients.
-  VERBSPP_TRYV(wait_until([&] { return serving.clients() == 0; }));
+  VERBSPP_TRYV(wait_until([&] { return serving.clients() == 0; }, "a client has not been removed"));
   const service_statistics counted = serving.statistics();
   std::cout << counted.calls << " calls, " << counted.lanes << " lanes, " << serving.clients()
             << " clients left\n";

@@ -31,7 +31,7 @@ struct verbspp::codec<Message> {
   static result<Message> decode(std::span<const std::byte> from) noexcept {
     Message made;
     if (!made.ParseFromArray(from.data(), static_cast<int>(from.size())))
-      return error(error_kind::invalid_input, "decode a message", "the bytes are not this message");
+      return error(error_kind::invalid_input, "decode a message", "it is malformed or incomplete");
     return made;
   }
 };
@@ -66,8 +66,9 @@ result<void> ask(caller& calls) {
     std::cout << found.name() << ": " << number << '\n';
   query.set_name("Charles");
   const auto missing = calls.call<find_person>(query, 5s);
-  if (missing.has_value() || !is_refusal(missing.error()))
+  if (missing.has_value())
     return error(error_kind::mismatch, "directory", "an unknown name was found");
+  if (!is_refusal(missing.error())) return missing.error();
   std::cout << missing.error() << '\n';
   return success();
 }

@@ -15,7 +15,8 @@ inline verbspp::result<verbspp::context> open(const std::optional<std::string>& 
   VERBSPP_TRY(devices, device_list::query());
   if (devices.empty())
     return error(error_kind::not_found, "choose device",
-                 "this machine has no RDMA device: load its driver, or preload libsoftverbs.so");
+                 "libibverbs reports no RDMA device: check `rdma link` and the driver, or preload "
+                 "libsoftverbs.so");
   return devices[0].open();
 }
 

@@ -22,7 +22,8 @@ bool read_number(const char* program, Number& into) {
   std::int64_t value = 0;
   const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (failure != std::errc{} || end != text.data() + text.size()) {
-    std::cerr << program << ": '" << text << "' is not a whole number that fits; see --help\n";
+    std::cerr << program << ": '" << text
+              << "' is not a whole number, or is out of range; see --help\n";
     return false;
   }
   const auto number = Number::from(value);

@@ -117,8 +117,9 @@ result<connection> connection::connect(const std::string& host, port number,
     failure = socket.is_open() ? connect_within(socket.number(), *address, limit) : errno;
     if (failure == 0) return connection(std::move(socket));
   }
-  return error::from_errno(failure, "connect",
-                           "start the server first, and check the host's name and --port");
+  return error::from_errno(
+      failure, "connect",
+      "start the server if it is not running, and check the host's name and --port");
 }
 
 result<void> connection::send(std::span<const std::byte> bytes) const {

@@ -242,15 +242,15 @@ class stopwatch {
 };
 
 inline void tell_division(const settings& given, const division& ranks) {
-  std::cout << given.rows << " x " << given.columns << " points, " << given.steps << " steps, "
-            << ranks.down() * ranks.across() << " ranks as " << ranks.down() << " x "
-            << ranks.across() << std::endl;
+  std::cout << "points: " << given.rows << " x " << given.columns << ", steps: " << given.steps
+            << ", ranks: " << ranks.down() * ranks.across() << " (" << ranks.down() << " x "
+            << ranks.across() << ')' << std::endl;
 }
 inline void tell_residual(std::uint32_t steps, double largest) {
-  std::cout << "after " << steps << " steps the largest change is " << largest << std::endl;
+  std::cout << "in step " << steps << " the largest change is " << largest << std::endl;
 }
 inline void tell_difference(double largest) {
-  std::cout << "largest difference to the serial solution: " << largest << '\n';
+  std::cout << "largest difference from the serial solution: " << largest << '\n';
 }
 /// Prints the times, given the sums over all ranks.
 inline void tell_times(const settings& given, double computing, double communicating,

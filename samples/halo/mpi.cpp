@@ -103,7 +103,9 @@ int run(const heat::settings& given) {
   const auto ranks = static_cast<std::uint32_t>(size);
   const heat::division division(ranks, given.rows, given.columns);
   if (!division.is_possible()) {
-    std::cerr << "there are more ranks than points\n";
+    std::cerr
+        << "the ranks' grid has more rows or columns than the plate: start fewer ranks, or give "
+           "more --rows or --columns\n";
     return 1;
   }
   halo plate(given, division, rank);

@@ -49,7 +49,7 @@ result<std::uint64_t> file::size() const {
   struct stat found{};
   VERBSPP_TRYV(check(::fstat(file_.number(), &found), "check the file"));
   if (!S_ISREG(found.st_mode))
-    return error(error_kind::invalid_input, "check the file", "only regular files are copied");
+    return error(error_kind::invalid_input, "check the file", "it is not a regular file");
   return static_cast<std::uint64_t>(found.st_size);
 }
 

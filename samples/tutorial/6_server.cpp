@@ -106,7 +106,7 @@ transport_result<void> ask(const protection_domain& domain, std::string_view hos
     VERBSPP_TRYV(met.channel.post_send(std::move(request)));
     VERBSPP_TRY(answer, answers.wait(patience));
     if (!std::ranges::equal(answer.bytes(), std::as_bytes(std::span(text))))
-      return error(error_kind::mismatch, "compare the answer", "it belongs to another request");
+      return error(error_kind::mismatch, "compare the answer", "it differs from the request");
   }
   return success();
 }

@@ -268,7 +268,7 @@ def alone(words, *arguments, status=1, **settings):
 
 def refused():
     yield "missing device", alone('no RDMA device has the name "none0"; libibverbs reports ', "--device", "none0")
-    yield "no device", alone("has no RDMA device", devices="0")
+    yield "no device", alone("reports no RDMA device", devices="0")
     yield "missing port", alone("ibv_query_port|port", "--ib-port", 9)
     yield "GID index", alone("GID|gid", "--gid-index", 200)
     yield "MTU above the port's", alone("out of range", "--mtu", 8192, status=2)

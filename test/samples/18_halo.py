@@ -70,7 +70,7 @@ class World:
 
 
 def check_result(out, what):
-    found = re.search(r"^largest difference to the serial solution: (\S+)$", out, re.MULTILINE)
+    found = re.search(r"^largest difference from the serial solution: (\S+)$", out, re.MULTILINE)
     if not found or float(found[1]) > 1e-12 or "of which communication" not in out:
         fail(f"{what} printed:\n{out}")
 
@@ -99,7 +99,7 @@ def kill(size, victim):
     exited because of it before they detected the loss of the given rank."""
     with World(size, ENDLESS) as world:
         # Printed when all ranks are connected and the steps begin.
-        if "ranks as" not in world.ranks[0].stdout.readline():
+        if "ranks: " not in world.ranks[0].stdout.readline():
             fail(f"a world of {size} did not begin")
         world.ranks[victim].send_signal(signal.SIGKILL)
         named = set()
@@ -115,7 +115,7 @@ def kill(size, victim):
 def refuse():
     with World(6, ["--rows", "1", "--columns", "2", "--limit", str(LIMIT)]) as world:
         for number, status, _, err in world.ends():
-            if status != 1 or "more ranks than points" not in err:
+            if status != 1 or "start fewer ranks" not in err:
                 fail(f"rank {number} ended with {status}, saying: {err}")
 
 
