@@ -47,7 +47,7 @@ for ranks in given.ranks.split(","):
         medians.append(statistics.median(times))
         fastest.append(min(times))
         share = statistics.median(share for _, share in runs)
-        print(f"{ranks} ranks, {name}: {medians[-1]:.1f} us per step ({min(times):.1f} to {max(times):.1f}), "
+        print(f"ranks: {ranks}, {name}: {medians[-1]:.1f} us per step ({min(times):.1f} to {max(times):.1f}), "
               f"communication {share:.0f} %")
-    print(f"{ranks} ranks, verbspp / MPI: {medians[0] / medians[1]:.2f}, of the fastest rounds {fastest[0] / fastest[1]:.2f}",
+    print(f"ranks: {ranks}, verbspp / MPI: {medians[0] / medians[1]:.2f}, of the fastest rounds {fastest[0] / fastest[1]:.2f}",
           flush=True)

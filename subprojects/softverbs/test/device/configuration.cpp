@@ -95,6 +95,7 @@ TEST_CASE("an invalid configuration is refused with its line number") {
            mistake{"[soft0]\n[soft0 port 1]", 2, "`[softN]` describes port 1"},
            mistake{"[soft0]\n[soft0 port 3]", 2, "describes port 1"},
            mistake{"[soft0]\n[soft0 port 2]\n[soft0 port 3]", 3, "describes port 1"},
+           mistake{"[soft0]\n[soft0 port 2]\n[soft0 port 2]", 3, "a single section"},
            mistake{"[soft0]\n[soft0 plug 2]", 2, "only `port 2`"},
            mistake{"[soft0]\n[soft0 port 2 3]", 2, "only `port 2`"},
            mistake{"[soft0]\ncolour = blue", 2, "no setting `colour`"},
