@@ -30,7 +30,7 @@ result<void> check_part(const remote_memory_description& lent, const char* opera
   if (offset > lent.length)
     return error::above_limit(operation, "offset in bytes", offset, lent.length);
   if (length > lent.length - offset)
-    return error::above_limit(operation, "length in bytes after the offset", length,
+    return error::above_limit(operation, "number of bytes from the given offset", length,
                               lent.length - offset);
   return success();
 }
