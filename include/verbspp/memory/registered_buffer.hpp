@@ -388,9 +388,9 @@ class VERBSPP_CONSUMABLE registered_buffer {
   [[nodiscard]] ibv_mr* native_handle() const noexcept { return region().native_handle(); }
 
   friend std::ostream& operator<<(std::ostream& out, const registered_buffer& buffer) {
-    out << buffer.region();
-    if (buffer.pages_ == nullptr) return out;
-    return out << ", allocated by the library, " << to_string(buffer.pages()) << " pages";
+    if (buffer.pages_ == nullptr) return out << buffer.region();
+    return out << buffer.region() << ", allocated by the library, " << to_string(buffer.pages())
+               << " pages";
   }
 
  private:
