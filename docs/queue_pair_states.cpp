@@ -86,7 +86,8 @@ void print_diagram(std::ostream& out) {
          "  any [label=\"any state\", style=dashed]\n";
   for (const transition_row& row : transition_table)
     out << "  " << arrow(row) << " [label=\"" << calls(row) << "\"]\n";
-  // These are not in the table: transitions of every state, and transitions by the device.
+  // The table does not contain the transitions that are possible from any state, or those that the
+  // device makes on its own.
   out << "  any -> RESET [label=\"to_reset()\"]\n"
          "  any -> ERR [label=\"to_error()\\n(not from RESET)\"]\n"
          "  any -> ERR [label=\"a request fails\", style=dashed]\n"

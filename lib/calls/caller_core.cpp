@@ -81,8 +81,8 @@ result<reference<caller_core>> caller_core::open(prepared_channel& link,
     return error(error_kind::not_supported, opening,
                  "this channel receives into the pool of a hub, where other channels could use up "
                  "the receives for its answers: use a channel with its own receives");
-  // The capacities of the channel count, not those of the queue pair: a channel of a hub may use
-  // less than the queue pair has.
+  // What matters are the channel's capacities, not the queue pair's: a channel of a hub may use
+  // less than its queue pair has.
   if (core.sends().capacity() < options.in_flight)
     return error::above_limit(opening, "in_flight", options.in_flight, core.sends().capacity(),
                               "build the channel with a larger max_send_work_requests");
@@ -199,9 +199,10 @@ bool caller_core::may_begin() noexcept {
 error caller_core::has_no_credit(const char* method) noexcept {
   return {
       error_kind::would_block, method,
-      "as many calls are in flight as both ends allow (a call that ended early counts until its "
-      "answer arrives), calls made with async_call wait ahead of this one, or kept answers use up "
-      "the memory: take and drop answers, or try again later"};
+      "there is no room for another call, because as many are in flight as both ends allow (one "
+      "that ended early counts until its answer arrives), because calls made with async_call wait "
+      "ahead of it, or because kept answers use up the memory: take and drop answers, or try again "
+      "later"};
 }
 
 std::span<std::byte> caller_core::begin_at_once() noexcept {

@@ -71,8 +71,8 @@ result<std::optional<tcp_socket>> tcp_attempt::advance() noexcept {
   }
 }
 
-/// Starts to connect to the next address. Returns the errno, EINPROGRESS if the attempt continues,
-/// or 0 if it has already succeeded.
+/// Starts to connect to the next address. Returns 0 if it has already succeeded, EINPROGRESS if the
+/// attempt continues, and otherwise the errno of the failure.
 int tcp_attempt::begin_next() noexcept {
   const socket_address& address = found_.addresses[next_];
   const auto left = static_cast<int>(found_.count - next_);

@@ -265,14 +265,16 @@ global_route route_to(const queue_pair_data& queue_pair, const gid& address, gid
           .flow_label = given.flow_label};
 }
 
-error no_way_from_moved() noexcept {
-  return {error_kind::invalid_input, "path to the peer or group", "this queue pair was moved from"};
+constexpr const char* finding_group = "path to the multicast group";
+
+error no_way_from_moved(const char* operation) noexcept {
+  return {error_kind::invalid_input, operation, "this queue pair was moved from"};
 }
 
 }  // namespace
 
 result<path> path_to(const queue_pair_data& queue_pair, const endpoint& remote) noexcept {
-  if (queue_pair.owner.native() == nullptr) return no_way_from_moved();
+  if (queue_pair.owner.native() == nullptr) return no_way_from_moved("path to the peer");
   VERBSPP_TRYV(check_compatible(queue_pair.local, remote));
   const connection_parameters& given = queue_pair.parameters;
   const service_level level = agreed(given.service_level, remote.service_level);
@@ -293,9 +295,9 @@ result<path> path_to(const queue_pair_data& queue_pair, const endpoint& remote) 
 
 result<path> path_to_group(const queue_pair_data& queue_pair, const gid& group,
                            lid multicast_lid) noexcept {
-  if (queue_pair.owner.native() == nullptr) return no_way_from_moved();
+  if (queue_pair.owner.native() == nullptr) return no_way_from_moved(finding_group);
   if (!group.is_multicast())
-    return error(error_kind::invalid_input, "path to the multicast group",
+    return error(error_kind::invalid_input, finding_group,
                  "this GID is not that of a multicast group: such a GID begins with ff, or is a "
                  "mapped IPv4 multicast address such as ::ffff:239.1.2.3");
   const global_route route = route_to(queue_pair, group, queue_pair.parameters.local_gid_index,

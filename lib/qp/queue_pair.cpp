@@ -117,7 +117,8 @@ result<void> queue_pair_owner::join(const gid& group, lid multicast_lid) noexcep
     return error::from_errno(
         errnum, operation,
         errnum == EINVAL
-            ? "on InfiniBand, usually the LID is not that of a multicast group (0xc000..0xfffe)"
+            ? "the driver rejected the group; on InfiniBand, usually because the LID is not that "
+              "of a multicast group (0xc000..0xfffe)"
             : nullptr);
   joined->next = std::move(groups_);
   groups_ = std::move(joined);

@@ -30,8 +30,8 @@ class [[gnu::visibility("hidden")]] signals::blame {
   [[nodiscard]] bool advance() noexcept;
   /// Returns the result for each rank, or the error that prevented this rank from doing its part. A
   /// rank whose connection has broken since the failure gets an error as well, unless it had
-  /// written a farewell. If there is such a rank, ranks that were blamed only on a guess
-  /// are no longer blamed.
+  /// written a farewell. If there is such a rank, a rank that was blamed merely by
+  /// guesswork is no longer blamed.
   [[nodiscard]] group_results results() && noexcept;
 
  private:

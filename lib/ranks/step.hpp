@@ -242,8 +242,8 @@ class [[gnu::visibility("hidden")]] signals::step {
   void check_farewell(std::uint32_t from) noexcept;
   /// Makes the step fail with the cause that the rank `from` gave in its farewell `why`.
   void heed(std::uint32_t from, const farewell& why) noexcept;
-  /// The times of the beginning of a wait, of the next check of the connection, and of the next
-  /// write of 0 bytes.
+  /// When a wait began, when the connection is to be checked next, and when the next write of 0
+  /// bytes is due.
   struct lookout {
     std::chrono::steady_clock::time_point begin{};
     std::chrono::steady_clock::time_point next{};

@@ -106,7 +106,8 @@ constexpr std::array statuses{
                        "the device or the queue pair failed: see the kernel's log"},
     status_description{
         work_status::response_timeout, timeout, "response timeout",
-        "the peer did not respond to the request: check that it still runs, and the path to it"},
+        "the peer did not respond to the request: check that it is still running, and check the "
+        "path to it"},
     status_description{work_status::general_error, local_resource, "general error",
                        "a failure that has no status of its own: see the vendor code and the "
                        "kernel's log"},

@@ -287,7 +287,7 @@ VERBSPP_TEST_VERB(ibv_mr*, ibv_reg_mr_iova2, null, 1,
                    unsigned access),
                   (domain, address, length, iova, access))
 
-// The verbs that are defined below without the macro, because they do more than fail on request.
+// These verbs are defined below without the macro, because they do more than fail on request.
 namespace {
 verb query_device_calls("ibv_query_device", convention::returns_errno);
 verb destroy_qp_calls("ibv_destroy_qp", convention::returns_errno);

@@ -41,8 +41,8 @@ enum class fork_safety : std::uint8_t {
 
 /// Makes registered memory survive a fork() on kernels that do not ensure this themselves
 /// (`ibv_fork_init`). On such kernels, this makes registration slower. Call this function before
-/// any memory is registered and any queue is created, because drivers register the memory of queues
-/// in the same way. Setting the environment variable RDMAV_FORK_SAFE=1 has the same effect.
+/// registering any memory or creating any queue: the memory of a queue counts as registered memory,
+/// too. Setting the environment variable RDMAV_FORK_SAFE=1 has the same effect.
 /// \errors on such kernels: `invalid_input` if memory was already registered, or a queue created;
 /// `not_supported`, `resource_exhausted`
 [[nodiscard]] result<void> initialize_fork() noexcept;

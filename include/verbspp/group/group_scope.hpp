@@ -151,8 +151,8 @@ class group_scope : public group_operations<group_scope> {
   /// Connects the peer if it still has to be connected. \returns false if that failed
   [[nodiscard]] bool is_reached(std::uint32_t peer) noexcept;
   /// Returns a scope without a channel, which refuses all requests. It stands in for a peer that
-  /// does not exist, or could not be connected, because the scope of a prepared channel would
-  /// accept receive requests and then wait for them.
+  /// does not exist, or could not be connected. In the latter case, the peer's own scope can't be
+  /// used: its channel is only prepared, so it would accept receives and then wait for them.
   [[nodiscard]] channel_scope& refusing() noexcept;
   /// Like `group::due_places`, but also returns null if no peer has to be connected. If it returns
   /// null because memory is exhausted, each peer is connected when a request is posted to it.

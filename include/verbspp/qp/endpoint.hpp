@@ -31,7 +31,7 @@ struct endpoint {
   transport type = transport::rc;
   queue_pair_number number{};
   verbspp::link_layer link_layer = verbspp::link_layer::infiniband;
-  verbspp::lid lid{};  ///< without meaning on Ethernet
+  verbspp::lid lid{};  ///< not used on Ethernet
   /// On Ethernet, the address in use: the first one of `addresses`, until the handshake has
   /// selected one of them. If `addresses` does not contain it, which is the case in format version
   /// 2, it is the only address, and is treated as if it had been set by hand.

@@ -64,8 +64,8 @@ template <completion_features Features, completion_features Fields>
 concept HasCompletionFields =
     detail::because(Features.contains(Fields),
                     "this completion lacks a requested field: add the field to the features of the "
-                    "queue, as in completion_queue_with<completion_feature::...>, and to those "
-                    "that get<...>() names, if any");
+                    "queue, as in completion_queue_with<completion_feature::...>, and, if the code "
+                    "calls get<...>() with a list of fields, to that list");
 
 template <completion_features Features>
 concept Waitable = detail::because(

@@ -507,8 +507,8 @@ class channel_core {
                                     std::is_same_v<Operation, compare_and_swap_operation> ||
                                     std::is_same_v<Operation, fetch_and_add_operation>;
 
-  /// True if the channel's transport supports the operation. UC supports neither fences nor
-  /// operations with a response.
+  /// True if the library accepts the operation on the channel's transport. On UC, it accepts no
+  /// fences, no operations with a response, and no invalidations.
   template <class Operation>
   [[nodiscard]] VERBSPP_DATA_PATH bool carries(const Operation& operation) const noexcept {
     using traits = operation_traits<Operation>;

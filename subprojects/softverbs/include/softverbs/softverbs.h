@@ -120,8 +120,9 @@ void softverbs_reset_faults(void);
 /// Returns how many times faults have struck since the last reset.
 unsigned long long softverbs_faults_struck(void);
 
-/// Returns how many times the fault with exactly this text has struck since the last reset, or the
-/// largest number if no such fault was set. A CHANGE without an occasion is not counted.
+/// Returns how many times the fault with exactly this text has struck since the last reset, or
+/// `ULLONG_MAX` if no such fault was set, or if the text is a CHANGE without an occasion, which is
+/// not counted.
 unsigned long long softverbs_fault_struck(const char* fault);
 
 /// ## Step by step

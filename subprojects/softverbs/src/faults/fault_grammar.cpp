@@ -277,7 +277,8 @@ class reader {
     if (!found) return false;
     fault_.what.kind = *found;
     if (*found == effect_kind::must_strike && (target || fault_.when != occasion::at_once))
-      return no("`must-strike` must stand alone");
+      return no(
+          "`must-strike` is an entry of its own, without `OCCASION=` before it or `@` after it");
     const bool of_pair = *found == effect_kind::peer_lost || *found == effect_kind::peer_back;
     if (of_pair && names_ == device_names::any) return no(out_of_reach);
     if (!target) return true;

@@ -215,7 +215,7 @@ TEST_CASE("the device reports the frequency of its clock") {
   CHECK(attributes.completion_timestamp_mask == ~std::uint64_t{0});
   CHECK(attributes.hca_core_clock == 1'000'000);
   const std::uint64_t before = device_clock(device.verbs);
-  // steady: the device's clock has to advance by at least this time
+  // steady: the device's clock has to advance by at least this much
   std::this_thread::sleep_for(std::chrono::milliseconds(2));
   CHECK(device_clock(device.verbs) - before >= 2'000'000);
   ibv_values_ex unknown{};

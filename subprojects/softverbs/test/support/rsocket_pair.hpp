@@ -53,7 +53,8 @@ struct rsocket_listener : one_rsocket {
   one_rsocket accept() const;
 };
 
-/// Both ends of a connection. Each of them permits the other to create this number of mappings.
+/// Both ends of a connection, and the listener that accepted it. Each end permits the other to
+/// create up to `mappings` mappings.
 struct rsocket_pair {
   explicit rsocket_pair(int mappings = 0);
 
