@@ -185,13 +185,14 @@ class reader {
     std::string_view value = line;
     const std::string_view name = take(value, "=");
     value = trimmed(value);
+    std::string_view index = name;
+    if (take_word(index) == "gid") return read_gid(index, value);
     if (std::find(seen_.begin(), seen_.end(), name) != seen_.end())
       return no("`" + std::string(name) + "` has already been set");
     seen_.emplace_back(name);
     if (name == "link-layer") return read_layer(value);
     if (name == "mtu") return read_mtu(value);
     if (name == "state") return read_state(value);
-    if (name == "gid" || name.starts_with("gid ")) return read_gid(name.substr(3), value);
     if (port_ == 0) {
       if (name == "without") return read_without(value);
       if (name == "numa-node") return read_node(value);
@@ -224,12 +225,15 @@ class reader {
     return true;
   }
 
-  /// Reads ADDRESS v1|v2|infiniband [interface N].
+  /// Reads the index `where`, and ADDRESS v1|v2|infiniband [interface N].
   bool read_gid(std::string_view where, std::string_view value) {
     const auto index = number(trimmed(where));
     if (!index || *index >= limits::gid_entries)
       return no("a GID's index must be a number from 0 to " +
                 std::to_string(limits::gid_entries - 1));
+    if (!port().gids) port().gids.emplace();
+    auto& slot = (*port().gids)[*index];
+    if (slot) return no("`gid " + std::to_string(*index) + "` has already been set");
     const auto gid = gid_of(take_word(value));
     if (!gid || is_zero(*gid)) return no("a GID must be an IPv6 or IPv4 address other than zero");
     const std::string_view type = take_word(value);
@@ -245,8 +249,7 @@ class reader {
             "only `interface N`, with the index of an interface, may follow the type of a GID");
       entry.interface = *interface;
     }
-    if (!port().gids) port().gids.emplace();
-    (*port().gids)[*index] = entry;
+    slot = entry;
     return gids_.push_back({result_.devices.size() - 1, port_, *index, problem_.line}), true;
   }
 

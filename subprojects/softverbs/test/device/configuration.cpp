@@ -46,6 +46,13 @@ TEST_CASE("a configuration describes devices with different properties") {
   CHECK((*all.devices[1].ports[1].gids)[15]->gid.raw[15] == 1);
 }
 
+TEST_CASE("any blanks may separate the word gid from its index") {
+  const configuration all = read("[soft0]\ngid\t0 = ::1 v2\ngid \t 03 = ::2 v2");
+  REQUIRE(all.devices[0].ports[0].gids);
+  CHECK((*all.devices[0].ports[0].gids)[0]->gid.raw[15] == 1);
+  CHECK((*all.devices[0].ports[0].gids)[3]->gid.raw[15] == 2);
+}
+
 TEST_CASE("a configuration sets the NUMA node of a device") {
   const configuration all = read("[soft0]\nnuma-node = 1\n[soft1]\nnuma-node=1023\n[soft2]");
   CHECK(all.devices[0].numa_node == 1);
@@ -147,6 +154,7 @@ TEST_CASE("an invalid configuration is refused with its line number") {
            mistake{"[soft0]\nmax-device-memory = 4194305", 2, "a number from 1 to 4194304"},
            mistake{"[soft0]\nmax-queue-pairs = many", 2, "a number from 1 to 16383"},
            mistake{"[soft0]\ngid 16 = ::1 v2", 2, "from 0 to 15"},
+           mistake{"[soft0]\ngid 3 = ::1 v2\ngid  03 = ::2 v2", 3, "`gid 3` has already been set"},
            mistake{"[soft0]\ngid x = ::1 v2", 2, "from 0 to 15"},
            mistake{"[soft0]\ngid = ::1 v2", 2, "from 0 to 15"},
            mistake{"[soft0]\ngid 0 = here v2", 2, "an IPv6 or IPv4 address"},
