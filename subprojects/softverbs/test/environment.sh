@@ -26,13 +26,15 @@ expect_none default 'soft1' "$(run ibv_devices)"
 expect ethernet 'link_layer:.*Ethernet' "$(run ibv_devinfo -d soft0)"
 expect ethernet 'PORT_ACTIVE' "$(run ibv_devinfo -d soft0)"
 expect 'gid table' 'GID\[ *3\]:.*RoCE v2' "$(run ibv_devinfo -v -d soft0)"
-expect three 'soft2' "$(run env SOFTVERBS_DEVICES=3 ibv_devices)"
+for value in 3 03 0000000000003; do
+  expect "\"$value\" devices" 'soft2' "$(run env SOFTVERBS_DEVICES="$value" ibv_devices)"
+done
 expect_none none 'soft' "$(run env SOFTVERBS_DEVICES=0 ibv_devices)"
 expect infiniband 'link_layer:.*InfiniBand' \
   "$(run env SOFTVERBS_LINK_LAYER=infiniband ibv_devinfo -d soft0)"
 expect infiniband 'port_lid:.*[1-9]' \
   "$(run env SOFTVERBS_LINK_LAYER=infiniband ibv_devinfo -d soft0)"
-for value in '' -1 65 100 2x x; do
+for value in '' ' 1' -1 +1 65 100 4294967297 2x x; do
   expect "\"$value\" devices" 'SOFTVERBS_DEVICES' "$(run env SOFTVERBS_DEVICES="$value" ibv_devices)"
   expect_none "\"$value\" devices" 'soft0' "$(run env SOFTVERBS_DEVICES="$value" ibv_devices)"
 done

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -15,14 +16,10 @@ namespace softverbs {
 namespace {
 
 bool parse_devices(const char* text, unsigned& devices) noexcept {
-  const std::size_t length = std::strlen(text);
-  if (length == 0 || length > 2) return false;
+  const char* const end = text + std::strlen(text);
   unsigned value = 0;
-  for (const char* digit = text; *digit != '\0'; ++digit) {
-    if (*digit < '0' || *digit > '9') return false;
-    value = value * 10 + static_cast<unsigned>(*digit - '0');
-  }
-  if (value > max_devices) return false;
+  const auto [stopped, failed] = std::from_chars(text, end, value);
+  if (failed != std::errc() || stopped != end || value > max_devices) return false;
   devices = value;
   return true;
 }
@@ -100,8 +97,7 @@ environment read_environment() {
   const char* count = std::getenv("SOFTVERBS_DEVICES");
   if (count != nullptr && !parse_devices(count, devices)) {
     std::fprintf(stderr,
-                 "softverbs: SOFTVERBS_DEVICES is \"%s\", but must be a number from 0 to %u, with "
-                 "at most two digits; %s\n",
+                 "softverbs: SOFTVERBS_DEVICES is \"%s\", but must be a number from 0 to %u; %s\n",
                  count, max_devices, consequence);
     valid = false;
   }
