@@ -135,7 +135,7 @@ std::optional<std::int64_t> duration(std::string_view text) noexcept {
   return std::nullopt;
 }
 
-/// Reads a percentage, and returns it in millionths.
+/// Reads a percentage, and rounds it to millionths.
 std::optional<std::uint32_t> chance(std::string_view text) noexcept {
   constexpr double millionths = 10'000;
   double percent = 0;
@@ -143,7 +143,7 @@ std::optional<std::uint32_t> chance(std::string_view text) noexcept {
   if (error != std::errc{} || end != text.data() + text.size() || !(percent <= 100) ||
       percent * millionths < 1)
     return std::nullopt;
-  return static_cast<std::uint32_t>(percent * millionths);
+  return static_cast<std::uint32_t>(percent * millionths + 0.5);
 }
 
 std::optional<int> error_number(std::string_view text) {

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "faults/fault_grammar.hpp"
+
+#include "catch.hpp"
+
+#include <string>
+
+namespace softverbs::faults {
+namespace {
+
+fault read(const std::string& text) {
+  const char* problem = nullptr;
+  const auto result = read_fault(text, device_names::soft, problem);
+  INFO(text << ": " << (problem != nullptr ? problem : ""));
+  REQUIRE(result);
+  return *result;
+}
+
+}  // namespace
+
+TEST_CASE("the percentage of a fault is rounded to millionths") {
+  CHECK(read("packet:0.0001%=lost").chance == 1);
+  CHECK(read("packet:0.0003%=lost").chance == 3);
+  CHECK(read("packet:0.00028%=lost").chance == 3);
+  CHECK(read("packet:0.00032%=lost").chance == 3);
+  CHECK(read("packet:33.3333%=lost").chance == 333'333);
+  CHECK(read("packet:100%=lost").chance == 1'000'000);
+}
+
+}  // namespace softverbs::faults
