@@ -151,6 +151,7 @@ std::optional<int> error_number(std::string_view text) {
     return static_cast<int>(*value);
   if (text == "ENOTSUP") return ENOTSUP;
   if (text == "EWOULDBLOCK") return EWOULDBLOCK;
+  if (text == "EDEADLOCK") return EDEADLOCK;
   constexpr int highest_named = 133;
   for (int value = 1; value <= highest_named; ++value)
     if (const char* name = ::strerrorname_np(value); name != nullptr && text == name) return value;

@@ -3,6 +3,7 @@
 
 #include "catch.hpp"
 
+#include <cerrno>
 #include <string>
 
 namespace softverbs::faults {
@@ -25,6 +26,16 @@ TEST_CASE("the percentage of a fault is rounded to millionths") {
   CHECK(read("packet:0.00032%=lost").chance == 3);
   CHECK(read("packet:33.3333%=lost").chance == 333'333);
   CHECK(read("packet:100%=lost").chance == 1'000'000);
+}
+
+TEST_CASE("a fault names an errno value by any of its names") {
+  CHECK(read("ibv_alloc_pd=ENOMEM").what.number == ENOMEM);
+  CHECK(read("ibv_alloc_pd=EOPNOTSUPP").what.number == EOPNOTSUPP);
+  CHECK(read("ibv_alloc_pd=ENOTSUP").what.number == ENOTSUP);
+  CHECK(read("ibv_alloc_pd=EAGAIN").what.number == EAGAIN);
+  CHECK(read("ibv_alloc_pd=EWOULDBLOCK").what.number == EWOULDBLOCK);
+  CHECK(read("ibv_alloc_pd=EDEADLK").what.number == EDEADLK);
+  CHECK(read("ibv_alloc_pd=EDEADLOCK").what.number == EDEADLOCK);
 }
 
 }  // namespace softverbs::faults
