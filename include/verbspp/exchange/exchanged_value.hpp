@@ -54,7 +54,8 @@ struct exchanged_field {
 };
 
 template <class Number>
-  requires(std::integral<Number> && !std::same_as<Number, bool>) || std::is_enum_v<Number>
+  requires((std::integral<Number> && !std::same_as<Number, bool>) || std::is_enum_v<Number>) &&
+          (sizeof(Number) <= 8)
 struct exchanged_field<Number> {
   static constexpr bool exists = true;
   static constexpr std::size_t largest = sizeof(Number);
