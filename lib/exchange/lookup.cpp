@@ -168,7 +168,8 @@ result<std::uint16_t> port_of(std::string_view text, bool may_be_zero) noexcept 
 result<host_addresses> addresses_of_number(std::string_view host, std::uint16_t port) noexcept {
   VERBSPP_TRY(name, host_of(host));
   host_addresses found;
-  static_cast<void>(get_addresses(name.data(), AI_NUMERICHOST, port, found));
+  if (get_addresses(name.data(), AI_NUMERICHOST, port, found) == EAI_MEMORY)
+    return error::from_errno(ENOMEM, looking_up);
   return found;
 }
 

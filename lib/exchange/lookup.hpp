@@ -41,6 +41,7 @@ struct host_addresses {
 /// true
 [[nodiscard]] result<std::uint16_t> port_of(std::string_view text, bool may_be_zero) noexcept;
 /// Parses a numeric address, without blocking; returns no address for a name.
+/// \errors `invalid_input` if the text can be no name; `resource_exhausted` if memory is missing
 [[nodiscard]] result<host_addresses> addresses_of_number(std::string_view host,
                                                          std::uint16_t port) noexcept;
 struct lookup;

@@ -126,6 +126,8 @@ result<tcp_listener> tcp_listener::open(std::string_view port, std::string_view 
   VERBSPP_TRY(number, detail::port_of(port, true));
   if (!address.empty()) {
     const auto found = detail::addresses_of_number(address, number);
+    if (found.has_error() && found.assume_error() == error_kind::resource_exhausted)
+      return found.assume_error();
     if (found.has_error() || found.assume_value().count == 0)
       return error(error_kind::invalid_input, listening,
                    "this is not a numeric IPv4 or IPv6 address, or its network interface (after %) "

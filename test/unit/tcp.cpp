@@ -29,6 +29,7 @@ namespace {
 
 // Controls the name lookups of this program.
 std::atomic<bool> lookups_hang{false};
+std::atomic<bool> lookups_lack_memory{false};
 std::counting_semaphore<64> go_on{0};
 std::atomic<int> hanging{0};
 
@@ -52,12 +53,13 @@ class addresses_of_name {
 }  // namespace
 
 /// Replaces the function of the C library. While `lookups_hang` is true, simulates a name server
-/// that does not answer. Otherwise resolves `addresses_of_name::name`; other names are resolved as
-/// usual.
+/// that does not answer. While `lookups_lack_memory` is true, all lookups fail. Otherwise resolves
+/// `addresses_of_name::name`; other names are resolved as usual.
 extern "C" int getaddrinfo(const char* node, const char* service, const addrinfo* hints,
                            addrinfo** found) {
   static auto* const real =
       reinterpret_cast<decltype(&::getaddrinfo)>(::dlsym(RTLD_NEXT, "getaddrinfo"));
+  if (lookups_lack_memory) return EAI_MEMORY;
   if (lookups_hang && (hints->ai_flags & AI_NUMERICHOST) == 0) {
     ++hanging;
     go_on.acquire();
@@ -138,6 +140,21 @@ TEST_CASE("an invalid host or port is refused") {
         error_kind::invalid_input);
   CHECK(tcp_listener::open("x").error() == error_kind::invalid_input);
   CHECK(tcp_listener::open("0", "nowhere").error() == error_kind::invalid_input);
+}
+
+TEST_CASE("a lack of memory is not mistaken for an invalid address") {
+  lookups_lack_memory = true;
+  // steady: the lookup of this address fails, so nothing connects to the fixed port
+  const auto connected = tcp_socket::connect("127.0.0.1", "80", 1s);
+  const auto at_address = tcp_listener::open("0", "127.0.0.1");
+  const auto at_all_addresses = tcp_listener::open("0");
+  lookups_lack_memory = false;
+  CHECK(connected.error() == std::errc::not_enough_memory);
+  REQUIRE(at_address.has_error());
+  CHECK(at_address.error() == error_kind::resource_exhausted);
+  CHECK(at_address.error() == std::errc::not_enough_memory);
+  REQUIRE(at_all_addresses.has_error());
+  CHECK(at_all_addresses.error() == std::errc::not_enough_memory);
 }
 
 TEST_CASE("a port in use is refused") {
