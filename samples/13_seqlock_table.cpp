@@ -31,6 +31,7 @@
 #include <span>
 #include <stop_token>
 #include <string_view>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -239,11 +240,11 @@ transport_result<void> run(std::string_view device_name, std::chrono::microsecon
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::uint32_t pause = 50;
-  const std::string_view number = argc > 2 ? argv[2] : "";
+  std::uint32_t pause = 0;
+  const std::string_view number = argc > 2 ? argv[2] : "50";
   const char* const end = number.data() + number.size();
-  if (argc > 3 || (argc > 2 && (std::from_chars(number.data(), end, pause).ptr != end ||
-                                number.empty() || pause > longest_pause))) {
+  const auto [stopped, failed] = std::from_chars(number.data(), end, pause);
+  if (argc > 3 || failed != std::errc() || stopped != end || pause > longest_pause) {
     std::cerr << "usage: 13_seqlock_table [DEVICE [MICROSECONDS]], with 0 to " << longest_pause
               << " microseconds\n";
     return 2;
