@@ -6,14 +6,9 @@
 
 #include <verbspp/device/path.hpp>
 #include <verbspp/device/port.hpp>
-#include <verbspp/exchange/exchange.hpp>
 #include <verbspp/qp/builder.hpp>
 #include <verbspp/qp/parameters.hpp>
 #include <verbspp/work/immediate_data.hpp>
-
-#include <chrono>
-#include <cstdint>
-#include <tuple>
 
 using namespace verbspp;
 
@@ -90,14 +85,6 @@ result<retry_count> retries(int count) { return retry_count GOOD(::from)(count);
 // within: 15
 using number = BAD(std::uint64_t) GOOD(std::uint16_t);
 auto data(number value) { return immediate_data(value); }
-
-// case: exchanged_integer_of_more_than_8_bytes
-// expect: an exchange can't send this type: it can send integers, enumerations, bool
-// flags: -std=gnu++20
-__extension__ using number = BAD(__int128) GOOD(std::int64_t);
-auto send(int socket, channel& link, number mine) {
-  return exchange<std::tuple<>>(socket, link, mine, std::chrono::seconds(1));
-}
 
 // case: one_parameter_for_another
 // expect-gcc: /cannot convert .*traffic_class.* to .*hop_limit/
