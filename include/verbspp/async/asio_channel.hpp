@@ -141,7 +141,7 @@ class asio_channel_state : public list_links,
       wake();
     }
   }
-  /// Makes the executor call `poll`. A no-op if there are no operations, and no wait.
+  /// Makes the executor call `poll`. Does nothing if there is neither an operation nor a wait.
   void wake() {
     if (!has_operations() && !is_asleep_) return;
     if (std::exchange(is_waking_, true)) return;
@@ -193,7 +193,7 @@ inline void asio_channels::shutdown() noexcept {
   }
 }
 
-/// A call of a channel that returns an awaitable object, together with the memory of its request.
+/// A call to a channel's function that returns an awaitable, together with the request's memory.
 template <class Function, class Memory>
 struct asio_call {
   using result_type =
@@ -202,8 +202,8 @@ struct asio_call {
                                        .await_resume())>;
 
   [[nodiscard]] auto operator()(channel& link) { return function(link, memory); }
-  /// The result of a wait that ended before its request finished. The memory in it is empty,
-  /// because the awaited call owns the memory.
+  /// The result of a wait that ended before its request finished. The memory in this result is
+  /// empty, because the awaited call owns the memory.
   [[nodiscard]] result_type ended(const error& cause) {
     if constexpr (requires(result_type& done) { done.memory; })
       return {cause, std::move(memory)};
@@ -336,8 +336,8 @@ struct asio_request {
   /// Completes the operation.
   struct completing {
     [[nodiscard]] bool await_ready() const noexcept { return false; }
-    // Not inline, because clang before version 17 would keep its variables in the frame that it
-    // destroys.
+    // Not inline, because clang before version 17 would keep this function's variables in the frame
+    // that the function destroys.
     [[gnu::noinline]] void await_suspend(std::coroutine_handle<promise_type> operation) {
       result_type copy = std::move(done);
       operation.promise().complete(std::move(copy));
@@ -389,19 +389,20 @@ inline namespace VERBSPP_DETAIL_ASIO {
 /// `poll` of each channel that has news. A channel without a hub needs a wait mode that sleeps:
 /// with `wait_mode::spin`, operations that have to wait fail (`not_supported`).
 ///
-/// It has the requests of `async_operations`, whose rules for memory apply: the request keeps
-/// shared memory, and messages that it sends or writes; other memory with a single owner is moved,
-/// and returned with the result; borrowed memory does not compile. An operation whose memory is
-/// named as `.elements` or `.result` is a view: await it in the expression that creates it, since a
-/// token such as `use_awaitable` starts it later. Memory that is passed as an object is stored in
-/// the operation. If the queue is full, the request waits for room.
+/// An `asio_channel` has the requests of `async_operations`, whose rules for memory apply: a
+/// request keeps alive shared memory, and messages that it sends or writes; other memory with a
+/// single owner is moved, and returned with the result; borrowed memory does not compile. An
+/// operation whose memory is named as `.elements` or `.result` is a view: await it in the
+/// expression that creates it, since a token such as `use_awaitable` starts it later. Memory that
+/// is passed as an object is stored in the operation. If the queue is full, the request waits for
+/// room.
 ///
 /// Each operation completes with one argument, as elsewhere in the library: for a request, a
-/// `transport_result<completed_work>`, or a `finished<Memory>` if it returns its memory. It does
-/// not report failures by exceptions. The handler is always posted to its associated executor,
-/// which is the executor of the channel by default, and never called within the function that
-/// starts the operation. Until the operation completes, both executors have outstanding work. The
-/// associated allocator provides the memory for the operation's state.
+/// `transport_result<completed_work>`, or a `finished<Memory>` if it returns its memory. No
+/// operation reports a failure through an exception. The handler is always posted to its associated
+/// executor, which is the executor of the channel by default, and never called within the function
+/// that starts the operation. Until the operation completes, both executors have outstanding work.
+/// The associated allocator provides the memory for the operation's state.
 ///
 /// The channel's default limit applies to requests, as for `async_operations`. Terminal or partial
 /// cancellation, through the associated cancellation slot, ends only the wait for the operation

@@ -69,18 +69,18 @@ class [[nodiscard]] awaited_scope : awaited {
 ///     ...
 ///     VERBSPP_CO_TRYV(co_await scope.async_finish());
 ///
-/// The scope has those awaited calls of a channel whose argument is an operation, such as
+/// The scope has those awaited calls of a channel that take an operation as their argument, such as
 /// `async_write(operation)`. Here, the elements of the operation are borrowed. The functions
 /// `post_write` and so on never wait: if the queue is full, they fail (`would_block`). Their
 /// handles need not be kept, but dropping the handle to a request that owns its memory waits for
 /// the request.
 ///
-/// If the coroutine is destroyed, so is the scope: this blocks the thread until the requests have
-/// finished, at most for the channel's default limit, after which the channel breaks. That is the
-/// price of borrowed memory; shared and owned memory need no scope. The scopes of several
-/// coroutines may be open on one channel at the same time.
+/// If the coroutine is destroyed, so is the scope: its destructor blocks the thread until the
+/// requests have finished, but at most for the channel's default limit, after which the channel
+/// breaks. That is the price of borrowed memory; shared and owned memory need no scope. The scopes
+/// of several coroutines may be open on one channel at the same time.
 ///
-/// It can be neither copied nor moved, and may outlive its channel. Thread rule: as for the
+/// A scope can be neither copied nor moved, and may outlive its channel. Thread rule: as for the
 /// channel.
 class [[nodiscard]] async_scope : public detail::scope_base,
                                   public posting_operations<async_scope> {
@@ -140,7 +140,8 @@ class [[nodiscard]] async_scope : public detail::scope_base,
 };
 
 /// A scope for a coroutine that posts many requests in a row. The requests have no handles and
-/// borrow their memory, and only one out of every `stream_options::signal_every` is signaled.
+/// borrow their memory, and only one out of every `stream_options::signal_every` requests is
+/// signaled.
 ///
 ///     async_stream stream(link);
 ///     for (const piece& each : pieces) {

@@ -24,7 +24,8 @@ template <class Function, class Work>
 concept CallbackOf = std::move_constructible<Function> && FollowableWork<Work> &&
                      requires(Function& function, Work& work) { function(work.wait()); };
 
-/// A request with a function that `channel::poll` calls with its result. It allocates nothing.
+/// A request with a function that `channel::poll` calls with the request's result. It allocates
+/// nothing.
 ///
 ///     VERBSPP_TRY(work, link.post_write(shared, {.remote = theirs}));
 ///     callback done(std::move(work), [](const auto& result) { ... });
@@ -36,8 +37,8 @@ concept CallbackOf = std::move_constructible<Function> && FollowableWork<Work> &
 /// closed or is destroyed first, the result is an error.
 ///
 /// The program owns the object. Destroying it before the call cancels the call, and destroys the
-/// handle to the request, which may wait for the request, depending on the type of the handle. The
-/// object can be neither copied nor moved. Thread rule: as for the channel.
+/// handle to the request. The destructors of some types of handles wait for the request. The object
+/// can be neither copied nor moved. Thread rule: as for the channel.
 template <class Work, class Function>
 class callback : continuation {
  public:
@@ -104,8 +105,8 @@ result<void> then(Work&& posted, Function called) noexcept
   return success();
 }
 /// As above, but takes the result of a function that posts, such as `post_write`.
-/// \errors as above, except that the handle is destroyed, which may wait for its request; those of
-/// posting, in which case the function is never called
+/// \errors as above, except that the handle is destroyed, and its destructor may wait for the
+/// request; the errors of posting, in which case the function is never called
 template <FollowableWork Work, CallbackOf<Work> Function>
 result<void> then(result<Work>&& posted, Function called) noexcept {
   if (!posted.has_value()) return posted.assume_error();

@@ -228,7 +228,7 @@ class call_sender {
 ///     });
 ///
 /// It completes where a coroutine that awaits the call would be resumed, usually in
-/// `channel::poll`, or in `start` if the result is already available there. It calls one of these
+/// `channel::poll`, or in `start` if the result is available immediately. It calls one of these
 /// functions of the receiver:
 ///  - `set_value(value)`: the value of the call's result. A request that owns its memory returns it
 ///    with `set_value(completed_work, memory)`, a revoked lease with `set_value(memory)`.
@@ -244,12 +244,12 @@ class call_sender {
 /// cases, a stop request is detected in `start` only: if the token has no callbacks, and if the
 /// call is an access of a `received_call` or a wait of an `event_loop`.
 ///
-/// The operation state keeps the function, with all that it has captured, until it is destroyed.
-/// The function makes the call in `start`, so the call's arguments may be temporaries, except for
-/// views that are read later if the queue is full: capture the bytes of an `inline_payload` and, in
-/// an `async_scope`, a range of several elements. Capture the arguments of `caller::async_call` and
-/// of an `async_lease` that owns its memory, too, since these calls refer to them. An exception
-/// that the function throws ends the program.
+/// The operation state keeps the function, with all that the function has captured, until the state
+/// is destroyed. The function makes the call in `start`, so the call's arguments may be
+/// temporaries, except for views that are read later if the queue is full: capture the bytes of an
+/// `inline_payload` and, in an `async_scope`, a range of several elements. Capture the arguments of
+/// `caller::async_call` and of an `async_lease` that owns its memory, too, since these calls refer
+/// to them. An exception that the function throws ends the program.
 ///
 ///     as_sender([&, flag = 1U] {
 ///       return link.async_write({.elements = inline_payload(flag), .remote = theirs});

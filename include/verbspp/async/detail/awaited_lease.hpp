@@ -18,9 +18,9 @@
 
 namespace verbspp::detail {
 
-/// The part of the awaitable of `async_lease` that is independent of the lease's type. A lease by
-/// window needs a request: if the send queue is full, or earlier awaited requests wait for room,
-/// the awaitable waits for room, too, before it posts that request.
+/// The part of the awaitable of `async_lease` that is independent of the lease's type. A lease
+/// through a memory window needs a request: if the send queue is full, or earlier awaited requests
+/// wait for room, the awaitable waits for room, too, before it posts that request.
 class [[nodiscard]] awaited_grant : awaited {
  public:
   /// \param memory the owner of the memory, if it is shared

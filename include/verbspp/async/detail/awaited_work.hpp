@@ -82,7 +82,7 @@ class [[nodiscard]] awaited_work<Operation, void> : awaited {
   }
   awaited_work(const awaited_work&) = delete;
   awaited_work& operator=(const awaited_work&) = delete;
-  /// Does not wait: the request keeps its memory alive, or its scope waits for it.
+  /// Does not wait: the request keeps its memory alive, or the scope waits for the request.
   VERBSPP_DATA_PATH ~awaited_work() {
     if (!std::holds_alternative<std::monostate>(progress_)) [[unlikely]]
       end_early();
@@ -183,7 +183,7 @@ class [[nodiscard]] awaited_work<Operation, void> : awaited {
         core.protect(made.number, operation_traits<Operation>::elements(operation));
     return posted;
   }
-  /// Returns only those members of the request on which its result depends. The operation is a
+  /// Returns the request with only those members on which its result depends. The operation is a
   /// constant here, so the compiler omits the code for other operations. \pre the request has no
   /// scope
   [[nodiscard]] VERBSPP_DATA_PATH static request known(const request& posted) noexcept {
@@ -219,7 +219,7 @@ class [[nodiscard]] awaited_work<Operation, void> : awaited {
     if (const auto waiting = static_cast<awaited_work&>(self).waiting_) [[likely]]
       waiting.resume();
   }
-  /// Called when the queue has room for a delayed request, when the limit of that wait is reached,
+  /// Called when the queue has room for a delayed request, when the limit is reached before that,
   /// and when the request has finished.
   static void proceed(continuation& self) noexcept {
     auto& mine = static_cast<awaited_work&>(self);
@@ -267,7 +267,7 @@ class [[nodiscard]] awaited_work<Operation, void> : awaited {
     return *root;
   }
 
-  /// The request in flight; the request to post later; the reason why it was refused; or
+  /// The request in flight; the request to post later; the reason why the request was refused; or
   /// nothing, because the result was taken.
   std::variant<request, delayed, error, std::monostate> progress_;
 };
@@ -310,7 +310,7 @@ class [[nodiscard]] awaited_work<Operation, Memory> {
                                  Memory&& memory) noexcept
       : memory_(std::move(memory)), request_(request::of(core, limit, rest, memory_)) {}
   /// Hands the memory over to the request in flight, because the coroutine is being destroyed. If
-  /// the record that this needs cannot be allocated, this function waits until the request has
+  /// the record for this handover cannot be allocated, this function waits until the request has
   /// finished.
   [[gnu::cold]] void leave() noexcept {
     channel_core& core = request_.polled();

@@ -52,7 +52,7 @@ class resumable {
     std::coroutine_handle<> handle;
   };
   // The coroutine awaits the object, which calls the function while the coroutine is suspended, so
-  // that the function may destroy it.
+  // that the function may destroy the object, and the coroutine with it.
   [[nodiscard]] static bool await_ready() noexcept { return false; }
   void await_suspend(std::coroutine_handle<> /*caller*/) noexcept { resumed_(*this); }
   static void await_resume() noexcept {}
