@@ -130,10 +130,10 @@ inline namespace VERBSPP_DETAIL_ASIO {
 ///       ...
 ///     }
 ///
-/// It does not own the source, which must outlive it and must not be moved. A source can have only
-/// one `asio_source` at a time. Use `asio_channel` for channels, and for the inbox of a channel.
-/// For an `exchange_session`, let Asio wait on its descriptor for the events that `events()`
-/// returns.
+/// An `asio_source` does not own the source, which must outlive it and must not be moved. A source
+/// can have only one `asio_source` at a time. Use `asio_channel` for channels, and for the inbox of
+/// a channel. For an `exchange_session`, let Asio wait on its descriptor for the events that
+/// `events()` returns.
 ///
 /// Move-only. It must not outlive the execution context. Thread rule: one thread at a time, as for
 /// Asio's own objects. If several threads run the context, the executor has to be a strand.
@@ -161,8 +161,8 @@ class asio_source {
   [[nodiscard]] executor_type get_executor() const { return waits_->descriptor.get_executor(); }
   /// Waits until the source may have work. Then call the source's own function that never blocks,
   /// such as `poll` or `advance`. Only one wait may be in progress. During the wait, do not call
-  /// functions of the source that may read its events; to call one, `cancel` the wait, and start
-  /// another one afterwards.
+  /// functions of the source that may read its events; to call such a function, `cancel` the wait,
+  /// and start another wait afterwards.
   ///
   /// Completes with a `result<void>`. A cancellation slot may end the wait, without effects on the
   /// source.

@@ -339,8 +339,8 @@ std::ostream& operator<<(std::ostream& out, const error& e);
 
 namespace detail {
 
-/// Returns the errno of a libibverbs call that reports failure by its return value, or 0 if the
-/// call succeeded. Depending on the call and the provider, the value is the errno itself, its
+/// Returns the errno of a libibverbs call that reports failure through its return value, or 0 if
+/// the call succeeded. Depending on the call and the provider, the value is the errno itself, its
 /// negative, or -1 with errno set. If it is -1 but errno is 0, this function returns EIO, so that
 /// the failure does not look like success.
 [[nodiscard]] inline int errno_of(int returned) noexcept {

@@ -149,7 +149,7 @@ class [[nodiscard]] awaited_source : waiting_source {
 /// A coroutine may be destroyed while it waits; this ends the wait. A source must exist and must
 /// not be moved while a coroutine waits for it. Destroying the loop ends all waits; coroutines that
 /// wait are not resumed. The loop passes the descriptors of all waiting coroutines to ppoll(), so a
-/// round takes longer the more coroutines wait. For many channels, use a hub.
+/// round takes longer when more coroutines wait. For many channels, use a hub.
 ///
 /// The loop can be neither copied nor moved. Thread rule: only one thread at a time may use the
 /// loop, its sources and its coroutines.
@@ -262,11 +262,11 @@ class event_loop {
   void take_due() noexcept;
   bool resume_due() noexcept;
 
-  detail::stop_signal signal_{};  ///< stop requests wake the loop with it
+  detail::stop_signal signal_{};  ///< stop requests wake the loop through it
   detail::list_links waiting_{&waiting_, &waiting_};
   detail::list_links due_{&due_, &due_};  ///< empty outside `run_once`
   detail::owned<pollfd[]>
-      entries_{};  ///< an entry for each element of `waiting_`, in the same order, and `signal_`
+      entries_{};  ///< an entry for each element of `waiting_`, in order, and one for `signal_`
   std::size_t room_ = 0;
   unsigned busy_rounds_ = 0;
 };

@@ -13,7 +13,7 @@ inline constexpr bool is_flag_bit = false;
 /// A set of bits from one enumeration. Bits of different enumerations cannot be combined.
 ///
 /// This is a structural type, so a set can be a template argument. Memory regions have such an
-/// argument for their rights, and builders for the parameters that were set.
+/// argument for their rights, and builders have one for the parameters that were set.
 template <class Bit>
 struct flags {
   using underlying_type = std::underlying_type_t<Bit>;

@@ -9,9 +9,9 @@ namespace verbspp {
 /// librdmacm. It is called on the thread that creates or destroys the object, and must not throw.
 ///
 /// `call` is the C function, such as "ibv_create_qp" or "ibv_destroy_qp". `object` is the address
-/// of the C object, such as an `ibv_qp`, which no longer exists after its destruction. `number` is
-/// the number of a queue pair, the lkey of a memory region, or the rkey of a memory window; 0 for
-/// other objects, and after a destruction.
+/// of the C object, such as an `ibv_qp`; after a destruction, that object no longer exists.
+/// `number` is the number of a queue pair, the lkey of a memory region, or the rkey of a memory
+/// window; 0 for other objects, and after a destruction.
 using object_trace_handler = void (*)(const char* call, const void* object,
                                       std::uint32_t number) noexcept;
 

@@ -60,8 +60,8 @@ inline constexpr stop_token_operations operations_of_stop_token = {
 template <class Number, class Period>
 [[nodiscard]] constexpr std::chrono::nanoseconds bounded(
     std::chrono::duration<Number, Period> length) noexcept {
-  // Other types are compared as floating-point numbers, because the limit may not fit into those
-  // types.
+  // A 64-bit count of nanoseconds, or of a longer unit, is compared as it is; every other type is
+  // compared as a floating-point number, because `most` may not fit into that type.
   using compared =
       std::conditional_t<std::is_same_v<Number, std::int64_t> &&
                              std::ratio_greater_equal_v<Period, std::nano>,
@@ -105,9 +105,9 @@ template <class Number, class Period>
 /// eventfd.
 ///
 /// A duration begins when the limit is constructed from it. The limit stores the token by value.
-/// The token's type must have a `stop_requested()`, a size of at most two pointers, and the
-/// alignment of a pointer at most. Its copy constructor and `stop_requested()` must be noexcept.
-/// Moving a limit copies it, so a moved-from limit keeps its token.
+/// The token's type must have a `stop_requested()`, a size of at most two pointers, and at most the
+/// alignment of a pointer. Its copy constructor and `stop_requested()` must be noexcept. Moving a
+/// limit copies it, so a moved-from limit keeps its token.
 ///
 /// Thread rule: as for a plain value. A stop may be requested on any thread if the token's type
 /// allows it.

@@ -62,7 +62,7 @@ class cm_connection {
   [[nodiscard]] result<void> wait_for_end(const wait_limit& limit) noexcept;
 
   /// Returns the next event, or nothing if none is available; never blocks. On a `disconnected`
-  /// event, it also acknowledges to the peer that the connection has ended.
+  /// event, this function also acknowledges to the peer that the connection has ended.
   /// \errors `not_connected` if this is empty; `driver` if the kernel's connection manager no
   /// longer exists; `resource_exhausted`
   [[nodiscard]] result<std::optional<cm_event>> next_event() noexcept;

@@ -90,7 +90,8 @@ class cm_datagram_request {
   [[nodiscard]] result<verbspp::context> context() const noexcept { return id_.device_context(); }
   [[nodiscard]] port_number port() const noexcept { return id_.port(); }
 
-  /// Answers the lookup with this queue pair. One queue pair may answer any number of lookups.
+  /// Answers the lookup with the queue pair `serving`. One queue pair may answer any number of
+  /// lookups.
   /// \errors `mismatch` if its queue key is not `cm_datagram_key`; `not_connected` if the peer gave
   /// up; `invalid_input` if the request or the queue pair was moved from; the errors of the kernel
   template <receive_queue_kind Receives, posting_interface Posting>

@@ -25,7 +25,7 @@ enum class cm_rejection_reason : std::uint16_t {
   stale_connection = 10,
   not_enough_responder_resources = 27,
   /// The peer's program rejected the request, or destroyed it. The kernel also uses this reason if
-  /// the program listens at the port, but on another address.
+  /// the program listens on the port, but on another address.
   by_the_program = 28,
   vendor_option_not_supported = 35,
 };
@@ -41,9 +41,9 @@ struct cm_rejection {
 
 /// The options of a listener.
 struct cm_listener_options {
-  /// The maximum number of requests that can wait to be accepted: 1 to 1024, which is the default
-  /// of the kernel's own limit (net.rdma_ucm.max_backlog). The kernel drops any further requests,
-  /// which the kernels of their senders retransmit every five to six seconds.
+  /// The maximum number of requests that can wait to be accepted: 1 to 1024. The kernel's own limit
+  /// (net.rdma_ucm.max_backlog) is 1024 by default. The kernel drops any further requests, which
+  /// the kernels of their senders retransmit every five to six seconds.
   int backlog = 64;
   /// Permits binding an address that other identifiers have bound with this option. An
   /// identifier can listen only while no other identifier is bound to the address, and no other
@@ -57,7 +57,7 @@ struct cm_listener_options {
 
 /// The options for resolving a route.
 struct cm_route_options {
-  /// The local address. If this is empty, the kernel's routing table determines the address. Its
+  /// The local address. If this is empty, the kernel's routing table determines the address. The
   /// port may be 0.
   cm_address source{};
   bool reuse_address = false;

@@ -33,9 +33,9 @@ concept HasBytesElsewhere = RefersElsewhere<Value> || (requires(const Value& val
 
 }  // namespace detail
 
-/// A type whose bytes can be sent to the peer: it is trivially copyable, and not a pointer, a view,
-/// a container, nor any other type with a unary `*`, such as `std::optional`. A `std::array` is
-/// accepted if its element type is. Members of structures are not examined.
+/// A type whose bytes can be sent to the peer: it is trivially copyable, and is not a pointer, a
+/// view, a container, or any other type with a unary `*`, such as `std::optional`. A `std::array`
+/// is accepted if its element type is. Members of structures are not examined.
 template <class Value>
 concept TravelsAsBytes = std::is_trivially_copyable_v<Value> && !detail::HasBytesElsewhere<Value>;
 

@@ -57,7 +57,7 @@ class session_descriptor {
   [[nodiscard]] int get(int own, short events, const wait_limit& limit) noexcept;
   /// Changes the events of the session's own descriptor.
   void set_events(short events) noexcept;
-  /// True if the descriptor is not the session's own one.
+  /// True if `get` has returned the second descriptor instead of the session's own.
   [[nodiscard]] bool is_made() const noexcept { return static_cast<bool>(made_); }
   [[nodiscard]] wait_limit::time_point alarm(const wait_limit& limit) const noexcept {
     return made_ ? limit.deadline() : limit.sleep_until();

@@ -59,7 +59,7 @@ class cm_handshake {
   [[nodiscard]] result<managed_attributes> attributes() noexcept;
   /// Reports to the handshake that the queue pair is now in RTS.
   [[nodiscard]] result<void> set_connected() noexcept;
-  /// Ends the handshake with this error, and notifies the peer.
+  /// Ends the handshake with the error `why`, and notifies the peer.
   error refuse(const error& why) noexcept;
   /// Waits until an event is available, or the limit is reached.
   [[nodiscard]] result<void> wait() noexcept;
@@ -109,8 +109,8 @@ class cm_handshake {
   bool has_shared_receives_;
 };
 
-/// A channel that was connected in place. The destructor closes the channel, unless `keep` was
-/// called, as `cm_session::finish` does.
+/// A channel that was connected in place. The destructor closes the channel, unless
+/// `cm_session::finish` has called `keep`.
 class cm_connected_in_place {
  public:
   explicit cm_connected_in_place(channel& connected) noexcept : channel_(&connected) {}
