@@ -199,7 +199,7 @@ class [[nodiscard]] pending_call {
 ///
 ///     VERBSPP_TRY(prepared, domain.build_channel().build());
 ///     VERBSPP_TRY(calls, caller::open(prepared));
-///     ... connect the channel, for example by an exchange
+///     ... connect the channel, for example through an exchange
 ///     VERBSPP_TRYV(calls.start<lookup, store>(std::move(channel), 5s));
 ///     VERBSPP_TRY(found, calls.call<lookup>({.number = 7}, 10ms));
 ///

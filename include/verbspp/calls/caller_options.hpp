@@ -21,7 +21,7 @@ struct caller_options {
   /// first needed, and reused by later calls.
   std::uint32_t lanes = 1;
   /// The maximum size of lent memory whose bytes are sent, in bytes; with 0, memory is never sent.
-  /// If the maximum of the service is smaller, that maximum applies. The bytes must also fit a
+  /// If the maximum of the service is smaller, that maximum applies. The bytes must also fit into a
   /// message of `message_size` bytes, together with the request or the answer. A call whose memory
   /// is sent needs no lane. Memory is not sent if the answer may have any size, or if the size of
   /// the request is known only when it is encoded.
@@ -29,8 +29,8 @@ struct caller_options {
   /// If `call` lends, over a lane, memory that is not registered with `access::window_bind`, and
   /// that has at most this many bytes, the memory is copied; larger memory is registered for the
   /// time of the call. With 0, or on a device without memory windows, nothing is copied. Each lane
-  /// allocates a buffer of this size when it is first needed. On softverbs, copying takes less time
-  /// than registering up to 1 MiB.
+  /// allocates a buffer of this size when it is first needed. On softverbs, copying up to 1 MiB
+  /// takes less time than registering it.
   std::uint32_t copied_size = 65'536;
   /// True to measure the durations of calls, for `caller::durations`. This reads the clock twice
   /// for each call, and needs 1,280 bytes for each method.

@@ -84,10 +84,10 @@ class [[nodiscard]] received_call {
   /// is filled. Blocks. Large data may be read in parts, by several calls of `read`; a device
   /// limits the size of one part (`max_msg_sz` of its port).
   ///
-  /// If the memory was sent with the call (`service_options::sent_size`), this only copies, and the
-  /// elements must refer to memory that the program can access. Otherwise, this function fails if
-  /// the caller has ended the call, which ends the access to the caller's memory. The connection of
-  /// the client is not affected.
+  /// If the memory was sent with the call (`service_options::sent_size`), this function only
+  /// copies, and the elements must refer to memory that the program can access. Otherwise, this
+  /// function fails if the caller has ended the call, which ends the access to the caller's memory.
+  /// The connection of the client is not affected.
   /// \errors `invalid_input` if the bytes are not within the lent memory, or the call was answered
   /// already; `busy` if awaited accesses of the call are open, or another thread accesses the
   /// memory; those of `channel::read`
@@ -111,8 +111,8 @@ class [[nodiscard]] received_call {
     return call_.read(into, offset, limit);
   }
   /// Writes to the memory that the caller lends, beginning with byte `offset`. If the bytes of the
-  /// memory are sent with the messages of the call, this only copies, and the written bytes arrive
-  /// with the answer. In all other respects, this function behaves like `read`.
+  /// memory are sent with the messages of the call, this function only copies, and the written
+  /// bytes arrive with the answer. In all other respects, this function behaves like `read`.
   template <class Memory>
     requires BorrowedMemory<Memory>
   [[nodiscard]] result<void> write(const Memory& from, std::uint64_t offset = 0,
@@ -139,15 +139,15 @@ class [[nodiscard]] received_call {
   ///
   /// The request keeps shared memory, or a part of it, alive; memory with a single owner is moved
   /// into the call, and returned with the result. Several accesses of a call can be in flight. If
-  /// the queue of the lane is full, later ones wait for room. A call cannot be read or written by
-  /// awaited and by blocking accesses at the same time (`busy`).
+  /// the queue of the lane is full, later accesses wait for room. A call cannot have awaited and
+  /// blocking accesses at the same time (`busy`).
   ///
   /// Threads that call `service::serve` or `service::poll` resume the coroutine, so an access does
   /// not end, not even at its limit, while no thread calls them. If the client leaves, or the
   /// service is destroyed, open accesses fail. The coroutine may be destroyed at any time, but not
   /// while another thread may resume it. Destroying it ends the wait, and the memory is released
-  /// when the device no longer uses it. The call may be answered only when its accesses have ended:
-  /// an access that is still open fails, or reads bytes that the client has changed.
+  /// when the device no longer uses it. The call may be answered only when its accesses have ended;
+  /// otherwise, an access that is still open fails, or reads bytes that the client has changed.
   ///
   /// Without a limit, the default limit of the client's channel applies, and may be exceeded by a
   /// quarter.
@@ -270,16 +270,17 @@ struct handling {
 
 }  // namespace detail
 
-/// Names the handler of a method, for `service::create`. The handler is one of these functions:
+/// Names the handler of a method, for `service::create`. The handler is a function of one of these
+/// forms:
 ///
 ///     handles<lookup>([](const key& wanted) -> result<account> { ... })   // or -> account
 ///     handles<lookup>([](received_call<lookup> call) { ... call.answer(account) ... })
 ///
-/// The first answers immediately; an error that it returns refuses the call. The second may store
-/// the call, and answer it later. Several threads may call a handler at the same time if several
-/// threads serve. Calls of one client are passed to handlers one after the other, in order. If a
-/// handler throws an exception, the call is refused, unless the handler has stored or answered it,
-/// and `service::serve` or `service::poll` throws the exception to its caller.
+/// The first form answers immediately; an error that it returns refuses the call. The second form
+/// may store the call, and answer it later. Several threads may call a handler at the same time if
+/// several threads serve. Calls of one client are passed to handlers one after the other, in order.
+/// If a handler throws an exception, the call is refused, unless the handler has stored or answered
+/// it, and `service::serve` or `service::poll` throws the exception to its caller.
 template <Method Called, class Function>
   requires(detail::because(detail::AnswersLater<std::decay_t<Function>, Called> ||
                                detail::AnswersAtOnce<std::decay_t<Function>, Called>,

@@ -22,7 +22,7 @@ struct service_options {
   /// smaller, that maximum applies. Use 0 if handlers read into, or write from, memory that the
   /// program cannot access, such as a dma-buf.
   std::uint32_t sent_size = 65'536;
-  /// The number of calls that lend memory over lanes and that each client may have in flight: 0 to
+  /// The maximum number of calls in flight, for each client, that lend memory over lanes: 0 to
   /// 65,534. Each such call uses a queue pair of its own, which is created when the client first
   /// needs it.
   std::uint32_t lanes = 4;

@@ -87,7 +87,7 @@ class [[nodiscard]] awaited_access : serving_lane::waiting_access, resumable {
   }
 
  private:
-  /// Returns the failure of an access, or its cause if the client has left.
+  /// Returns the failure of an access or, if the client has left, the cause of that failure.
   [[nodiscard]] transport_result<completed_work> explained(
       const transport_result<completed_work>& failed) noexcept {
     if (!lane_->has_ended() || channel_core::is_lost(failed.assume_error())) return failed;

@@ -99,8 +99,8 @@ class [[nodiscard]] awaited_call : awaited {
   [[nodiscard]] bool has_to_queue() const noexcept {
     return core_ && is_ordered() && core_->has_queue();
   }
-  /// True unless the call lends memory that is not sent: while it waits for a lane, it must not
-  /// delay calls that need none.
+  /// True unless the call lends memory that is not sent: while such a call waits for a lane, it
+  /// must not delay calls that need none.
   [[nodiscard]] bool is_ordered() const noexcept {
     if constexpr (LendsMemory<Called>)
       return core_->sends(description, lent_);
@@ -110,7 +110,7 @@ class [[nodiscard]] awaited_call : awaited {
   void leave_queue() noexcept {
     if (std::exchange(is_queued_, false)) core_->leave_queue();
   }
-  /// Sends the call, and takes the answer, if that is possible now. \returns true if it has
+  /// Sends the call, and takes the answer, if that is possible now. \returns true if the call has
   /// finished
   [[nodiscard]] bool advance() noexcept {
     if (!core_) {

@@ -77,8 +77,8 @@ struct call_header {
   std::uint32_t credits = 0;
 
   /// The answer and the refusal of a call begin with 8 bytes that differ from call to call, and
-  /// that are the same in both, except for `key_ignores`. The key of a call consists of these
-  /// bytes.
+  /// that are the same in both, except for the bits in `key_ignores`. The key of a call consists of
+  /// these bytes.
   [[nodiscard]] static constexpr std::uint64_t key(std::uint16_t method,
                                                    std::uint32_t number) noexcept {
     return start(static_cast<std::uint64_t>(call_frame_kind::answer), method, number);
@@ -89,7 +89,8 @@ struct call_header {
   [[nodiscard]] static constexpr std::uint32_t number_of(std::uint64_t key) noexcept {
     return static_cast<std::uint32_t>(key >> 32);
   }
-  /// The difference between the keys of two calls of a method whose numbers have this difference.
+  /// The difference between the keys of two calls of the same method, if the numbers of the calls
+  /// differ by `numbers`.
   [[nodiscard]] static constexpr std::uint64_t key_distance(std::uint32_t numbers) noexcept {
     return std::uint64_t{numbers} << 32;
   }
@@ -157,7 +158,7 @@ struct call_header {
   }
 
  private:
-  /// The bits of a kind by which an answer differs from a refusal, and the flags.
+  /// The bits in which the kinds of an answer and a refusal differ, and the bits of the flags.
   static constexpr std::uint64_t key_ignores =
       (static_cast<std::uint64_t>(call_frame_kind::answer) ^
        static_cast<std::uint64_t>(call_frame_kind::refusal)) |

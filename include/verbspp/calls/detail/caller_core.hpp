@@ -74,7 +74,7 @@ class caller_core : public counted {
   [[nodiscard]] std::span<std::byte> begin_at_once() noexcept;
   // If the call lends memory, `begin_lending` describes the memory at the beginning of the space.
   // The request follows at `request_offset`, and `send_lending` sends the message. If the codec
-  // makes calls in the meantime, which it must not do, they use other spaces or fail.
+  // makes calls in the meantime, which it must not do, those calls use other spaces or fail.
   [[nodiscard]] result<std::span<std::byte>> begin_lending(const method_description& of,
                                                            const loan& lent) noexcept;
   /// Waits until the call can be sent. \param lent null unless the call lends memory
@@ -107,8 +107,8 @@ class caller_core : public counted {
   [[nodiscard]] bool may_begin() noexcept;
   /// True if the bytes of the memory are to be sent with the messages of the call.
   [[nodiscard]] bool sends(const method_description& of, const loan& lent) const noexcept;
-  /// True if the bytes of the memory are to be sent, or if there may be a lane, or one can be
-  /// requested.
+  /// True if the bytes of the memory are to be sent, if there may be an idle lane, or if a lane can
+  /// be requested.
   [[nodiscard]] bool may_lend(const method_description& of, const loan& lent) const noexcept {
     return sends(of, lent) || may_find_lane();
   }
@@ -129,7 +129,7 @@ class caller_core : public counted {
   [[nodiscard]] static error still_accessible(const char* method) noexcept;
 
   // The queue of awaited calls that wait for a credit. While the queue is not empty, `post_call`
-  // fails (`would_block`), so that its calls do not overtake those in the queue.
+  // fails (`would_block`), so that posted calls do not overtake the calls in the queue.
   void enter_queue(const method_description& of) noexcept {
     ++queued_;
     add(counters_of(of.number).counted.waits, 1);
@@ -147,7 +147,7 @@ class caller_core : public counted {
     std::uint16_t number = 0;
     caller_statistics counted{};
   };
-  /// How far a call has got, in four bytes that are compared at once.
+  /// How far a call has got, in four bytes that are compared as one number.
   struct call_progress {
     [[nodiscard]] constexpr bool equals(const call_progress& other) const noexcept {
       return std::bit_cast<std::uint32_t>(*this) == std::bit_cast<std::uint32_t>(other);
@@ -160,7 +160,7 @@ class caller_core : public counted {
   struct call_slot : call_progress {
     [[nodiscard]] std::uint16_t method() const noexcept { return call_header::method_of(key); }
     /// The number of the call. The lower bits are the index of the slot. The upper bits distinguish
-    /// the calls that had it.
+    /// the calls that have used this slot.
     [[nodiscard]] std::uint32_t number() const noexcept { return call_header::number_of(key); }
 
     std::uint16_t next_free = 0;
@@ -192,7 +192,8 @@ class caller_core : public counted {
   [[nodiscard]] std::span<std::byte> space() const noexcept {
     return {pool_.places()->at(begun_) + call_header::size, largest_request_};
   }
-  /// True if the call has an answer of the right size, without lent memory or a duration.
+  /// True if an answer of the right size has arrived for a call that lends no memory, and whose
+  /// duration is not measured.
   [[nodiscard]] bool is_plain(const call_slot& slot, const method_description& of) const noexcept;
   /// Takes the answer out of the slot of a call that was answered, and frees the slot.
   [[nodiscard]] message take_answer(call_slot& slot) noexcept;
@@ -205,7 +206,7 @@ class caller_core : public counted {
   template <class Next>
   void take_each(Next next) noexcept;
   void take(message&& arrived) noexcept;
-  /// Takes a message that is not the answer to a call which waits for one.
+  /// Takes a message other than the answer to a waiting call.
   void take_late(std::span<const std::byte> bytes) noexcept;
   void count_answer(std::uint32_t credits) noexcept;
   void refuse_peer() noexcept;
@@ -215,7 +216,7 @@ class caller_core : public counted {
   void fail(const error& why) noexcept;
   [[nodiscard]] result<void> compare(std::span<const method_description* const> methods,
                                      const wait_limit& until) noexcept;
-  /// Checks that messages have room for the request for a lane.
+  /// Checks that a request for a lane fits into a message.
   [[nodiscard]] result<void> check_lane_request(const char* operation) const noexcept;
   /// Continues with the request that `begin_lending` has begun.
   void take_begun_loan() noexcept;
@@ -258,7 +259,7 @@ class caller_core : public counted {
   owned<calling_lane[]> lanes_{};
   std::uint32_t lane_count_;
   std::uint32_t sent_size_;          ///< after `start`, the smaller `sent_size` of both ends
-  owned<sent_loan[]> sent_loans_{};  ///< one for each slot; null until a call needs it
+  owned<sent_loan[]> sent_loans_{};  ///< one for each slot; null until a call needs one
   std::uint32_t copied_size_;        ///< set to 0 if the device turns out to have no memory windows
   std::uint32_t first_free_ = 0;
   std::uint32_t begun_ = no_place;    ///< the place of a request that was begun, but not sent yet

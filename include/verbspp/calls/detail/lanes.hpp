@@ -3,9 +3,10 @@
 /// Lanes: additional queue pairs, over which a service accesses memory that its callers lend.
 ///
 /// A lane belongs to one call at a time. If that call ends before its answer arrives, the caller
-/// revokes the lease, and uses the lane for no other call, because a late access of the service
-/// breaks the lane. Calls on other lanes, and the connection that carries the messages, are not
-/// affected. A later call that lends memory connects another lane, if none is idle.
+/// revokes the lease of the memory, and uses the lane for no other call, because a late access of
+/// the service would break the lane. Calls on other lanes, and the connection that carries the
+/// messages, are not affected. A later call that lends memory connects another lane, if none is
+/// idle.
 ///
 /// Small memory usually needs no lane: its bytes are part of the messages of the call.
 #pragma once
@@ -95,7 +96,8 @@ class calling_lane {
     return has_ended;
   }
   /// Ends the service's access. If the queue pair is connected, and the lease could be revoked,
-  /// this function moves the queue pair to `former`, and destroys the queue pair that it replaces.
+  /// this function moves the queue pair to `former`, and destroys the queue pair that `former` has
+  /// contained.
   /// \returns false if the service may still access memory of the program
   bool retire() noexcept {
     bool has_ended = true;
@@ -127,7 +129,8 @@ class calling_lane {
 /// The memory that a call lends, as the caller sees it.
 struct loan {
   lease_request what;
-  /// If the call keeps shared memory: its handle, and the function that keeps it. Otherwise null.
+  /// If the call keeps shared memory: the memory's handle, and the function that keeps the memory
+  /// alive. Otherwise null.
   const void* shared = nullptr;
   kept_memory (*keep)(const void* shared) noexcept = nullptr;
   std::uint32_t request_size = any_size;  ///< the size of the request, if it is known
@@ -197,7 +200,7 @@ class serving_lane : public counted {
   [[nodiscard]] bool ask_to_be_woken() noexcept;
   /// The descriptor for `ask_to_be_woken`; -1 if there is none, or an access blocks a thread.
   [[nodiscard]] int descriptor() noexcept;
-  /// The time at which `poll` has to be called for a limit.
+  /// The time at which `poll` has to be called to check a limit.
   [[nodiscard]] wait_limit::time_point deadline() noexcept;
 
  private:
@@ -257,8 +260,9 @@ class lent_memory : public counted {
     return body_.first(body_.size() - bits().size()).subspan(request_offset());
   }
   /// Completes the body of an answer or refusal, whose own `size` bytes are in `space()`. If the
-  /// service has written to the lent memory, places the written bytes in front of that body and, if
-  /// there are gaps, the bits behind it. \returns the size of the whole body \pre is_sent()
+  /// service has written to the lent memory, places the written bytes in front of those `size`
+  /// bytes and, if there are gaps, the bits behind them. \returns the size of the whole body
+  /// \pre is_sent()
   [[nodiscard]] std::size_t complete(std::size_t size) noexcept;
 
  private:

@@ -55,7 +55,7 @@ class calling_client : public counted {
   /// the coroutines whose accesses have finished. Then ends the turn.
   void end_turn(channel_core& link, service_core& counting) noexcept;
   /// Returns true if the client needs another turn immediately, because of awaited accesses. Later
-  /// calls return false until it needs one again.
+  /// calls return false until the client needs yet another turn.
   [[nodiscard]] bool take_due_again() noexcept {
     return is_due_again_ && std::exchange(is_due_again_, false);
   }
