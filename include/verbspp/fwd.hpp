@@ -6,11 +6,12 @@
 /// Templates have no default arguments here, because the definitions have them: write
 /// `queue_pair<transport::rc, queue_pair_state::ready_to_send, receive_queue_kind::own,
 /// posting_interface::standard>`. Some types are not declared here, because their declarations
-/// would need other definitions, among them `cm_session`, `exchange_session`, `meeting_session`,
-/// `registered_buffer`, `shared_buffer`, `shared_part`, `remote_object`, `remote_array`,
-/// `pending_call`, `received_call`, results (`<verbspp/base/result.hpp>` is cheap to include), and
-/// the names of bounded integers, such as `port_number`. `asio_channel` and `asio_source` are not
-/// declared either, because their namespace depends on the Asio that the program uses.
+/// would need other definitions. Among these types are `cm_session`, `exchange_session`,
+/// `meeting_session`, `registered_buffer`, `shared_buffer`, `shared_part`, `remote_object`,
+/// `remote_array`, `pending_call`, `received_call`, results (`<verbspp/base/result.hpp>` is cheap
+/// to include), and the names of bounded integers, such as `port_number`. `asio_channel` and
+/// `asio_source` are not declared either, because their namespace depends on the Asio that the
+/// program uses.
 #pragma once
 
 #include <verbspp/base/flags.hpp>

@@ -40,11 +40,11 @@ enum class fork_safety : std::uint8_t {
 [[nodiscard]] result<fork_safety> fork_status() noexcept;
 
 /// Makes registered memory survive a fork() on kernels that do not ensure this themselves
-/// (`ibv_fork_init`). On such kernels, this makes registration slower. Call this function before
+/// (`ibv_fork_init`). On such kernels, registration then takes longer. Call this function before
 /// registering any memory or creating any queue: the memory of a queue counts as registered memory,
 /// too. Setting the environment variable RDMAV_FORK_SAFE=1 has the same effect.
-/// \errors on such kernels: `invalid_input` if memory was already registered, or a queue created;
-/// `not_supported`, `resource_exhausted`
+/// \errors on such kernels: `invalid_input` if memory was already registered, or a queue was
+/// already created; `not_supported`, `resource_exhausted`
 [[nodiscard]] result<void> initialize_fork() noexcept;
 
 }  // namespace verbspp

@@ -38,8 +38,9 @@ struct port_towards {
   verbspp::gid_index gid_index;
 };
 
-/// Finds the RoCE port through which the kernel would send to this address, and opens its device.
-/// On a host with ports in several networks, this selects the one that leads to the peer.
+/// Finds the RoCE port through which the kernel would send to this address, and opens the port's
+/// device. On a host with ports in several networks, this function selects the port that leads to
+/// the peer.
 ///
 ///     VERBSPP_TRY(peer, socket.peer_address());
 ///     VERBSPP_TRY(found, open_device_towards(peer));

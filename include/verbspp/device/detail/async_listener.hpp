@@ -24,8 +24,8 @@ struct async_elements {
   unsigned port = 0;
 };
 
-/// Receives the failures that a device reports by asynchronous events, without hiding the events
-/// from the program. A thread that reads an event through the library, such as in
+/// Receives the failures that a device reports through asynchronous events, without hiding the
+/// events from the program. A thread that reads an event through the library, for example in
 /// `context::poll_async_event` or in a wait that uses a listener, passes the event to all listeners
 /// that watch its element.
 ///
