@@ -190,7 +190,8 @@ class error {
   /// Advice for the caller, or null. If this is null, the message may still explain the usual
   /// meaning of the errno.
   [[nodiscard]] constexpr const char* hint() const noexcept { return hint_; }
-  /// The parameter or field that is at fault, or null if the failure does not concern a single one.
+  /// The parameter or field that is at fault, or null if the failure concerns no particular
+  /// parameter or field.
   [[nodiscard]] constexpr const char* subject() const noexcept { return subject_; }
 
   /// Writes the message to the buffer, truncated if necessary and null-terminated. Does not

@@ -32,8 +32,8 @@ struct caller_options {
   /// allocates a buffer of this size when it is first needed. On softverbs, copying up to 1 MiB
   /// takes less time than registering it.
   std::uint32_t copied_size = 65'536;
-  /// True to measure the durations of calls, for `caller::durations`. This reads the clock twice
-  /// for each call, and needs 1,280 bytes for each method.
+  /// True to measure the durations of calls, for `caller::durations`. Measuring reads the clock
+  /// twice for each call, and needs 1,280 bytes for each method.
   bool measures_durations = false;
 };
 

@@ -96,10 +96,11 @@ template <access_flags Rights, SharedMemory Memory>
 /// A buffer with `access::window_bind`, or a part of it, is lent through a memory window, and so is
 /// a `window_part` of a region. One work request binds the window, and another one revokes the
 /// access, usually without a system call. On a device without memory windows, such a buffer is
-/// registered instead. Other buffers, and ranges of the program's own memory, such as a
-/// `std::vector` or a `std::span`, are copied if they are small (`caller_options::copied_size`) and
-/// the program lends them with `call`; otherwise, they are registered for the time of the call.
-/// Registering and deregistering are system calls, which take longer for more memory.
+/// instead registered once more, for the time of the call. Other buffers, and ranges of the
+/// program's own memory, such as a `std::vector` or a `std::span`, are copied if they are small
+/// (`caller_options::copied_size`) and the program lends them with `call`; otherwise, they are
+/// registered for the time of the call. Registering and deregistering are system calls, which take
+/// longer for more memory.
 template <class Memory, access_flags Rights>
 concept Lendable = detail::because(
     detail::may_lend<Memory, Rights>(),

@@ -351,8 +351,8 @@ class service {
     return core_->add(std::move(link));
   }
   /// Executes calls, and resumes coroutines that await accesses to lent memory, until the limit is
-  /// reached or a stop is requested, which is a success. Any number of threads may call this at the
-  /// same time.
+  /// reached or a stop is requested; both count as success. Any number of threads may call this at
+  /// the same time.
   /// \errors as `channel_hub::wait`, except for the end of the limit
   [[nodiscard]] result<void> serve(const wait_limit& until) {
     if (!core_) return moved_from("service::serve");

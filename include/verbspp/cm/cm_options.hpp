@@ -45,9 +45,9 @@ struct cm_listener_options {
   /// (net.rdma_ucm.max_backlog) is 1024 by default. The kernel drops any further requests, which
   /// the kernels of their senders retransmit every five to six seconds.
   int backlog = 64;
-  /// Permits binding an address that other identifiers have bound with this option. An
-  /// identifier can listen only while no other identifier is bound to the address, and no other
-  /// identifier can bind the address while it listens.
+  /// Permits binding an address that other identifiers have bound with this option. An identifier
+  /// can listen only while no other identifier is bound to the address, and while it listens, no
+  /// other identifier can bind the address.
   bool reuse_address = false;
   /// If the listener is opened on the IPv6 wildcard address, it listens only on the IPv6 addresses
   /// of this host, and not on the IPv4 addresses. Without this option, the kernel's setting

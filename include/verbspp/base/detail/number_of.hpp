@@ -7,7 +7,7 @@
 
 namespace verbspp::detail {
 
-/// Returns the numeric value of a field of a C structure whose type is an enumeration.
+/// Returns the number in a field of a C structure, if the type of the field is an enumeration.
 ///
 /// The driver writes the field, and may use values that the libibverbs header of this build does
 /// not declare. Loading such a value as the enumeration can be undefined behaviour.

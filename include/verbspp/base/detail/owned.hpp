@@ -7,8 +7,8 @@
 namespace verbspp::detail {
 
 /// Owns an object that was created by `new`, or an array as `owned<Object[]>`. The library uses it
-/// instead of `std::unique_ptr`, so that <verbspp/verbspp.hpp> does not include <memory>, which
-/// would make programs compile noticeably more slowly.
+/// instead of `std::unique_ptr`, so that <verbspp/verbspp.hpp> does not include <memory>. That
+/// header would make programs compile noticeably more slowly.
 template <class Owned>
 class owned {
  public:

@@ -14,7 +14,8 @@ inline constexpr bool lists_elements = false;
 template <class Element>
 inline constexpr bool lists_elements<std::initializer_list<Element>> = true;
 
-/// Matches `std::reference_wrapper` and similar classes, without including its large header.
+/// Matches `std::reference_wrapper` and similar classes, without including the large header
+/// <functional>.
 template <class Value>
 concept WrapsReference = requires(const Value& value) {
   requires std::is_same_v<decltype(value.get()), typename Value::type&>;

@@ -10,7 +10,7 @@
 #include <version>
 
 // This declares the two classes as libstdc++ does, so that <verbspp/verbspp.hpp> does not include
-// <stop_token>, which would make programs compile noticeably more slowly.
+// <stop_token>. That header would make programs compile noticeably more slowly.
 #if defined(__cpp_lib_jthread) && defined(_GLIBCXX_BEGIN_NAMESPACE_VERSION)
 namespace std {  // NOLINT(bugprone-std-namespace-modification, cert-dcl58-cpp)
 _GLIBCXX_BEGIN_NAMESPACE_VERSION

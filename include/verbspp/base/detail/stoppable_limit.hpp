@@ -53,7 +53,8 @@ class stop_signal : stoppable_sleep {
 /// requested.
 class session_descriptor {
  public:
-  /// Returns the session's own descriptor if no stop request can make another one readable.
+  /// Returns the second descriptor if a stop request can make it readable; otherwise the session's
+  /// own descriptor.
   [[nodiscard]] int get(int own, short events, const wait_limit& limit) noexcept;
   /// Changes the events of the session's own descriptor.
   void set_events(short events) noexcept;

@@ -39,8 +39,8 @@ class [[nodiscard]] awaited_call : awaited {
   /// moved from
   [[nodiscard]] channel_core& polled() const noexcept { return core_->polled(); }
 
-  /// Awaited calls that need no lane are sent in order, so such a call must not overtake the ones
-  /// that wait.
+  /// Awaited calls that need no lane are sent in order, so such a call must not overtake the calls
+  /// that already wait.
   [[nodiscard]] bool await_ready() noexcept { return !has_to_queue() && advance(); }
   void await_suspend(std::coroutine_handle<> waiting) noexcept {
     waiting_ = waiting;

@@ -141,7 +141,7 @@ class open_call {
   [[nodiscard]] message take_answer() noexcept {
     return is_open() ? message() : std::move(message_);
   }
-  /// Adds the memory that the call lends, whose description precedes the request.
+  /// Adds the memory that the call lends. The description of the memory precedes the request.
   void lend(reference<lent_memory> lent) noexcept { lent_ = std::move(lent); }
   /// Adds memory whose bytes are part of the messages.
   /// \errors `invalid_input` if the call is malformed, or leaves not enough space for the answer;
