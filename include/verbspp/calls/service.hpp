@@ -279,8 +279,8 @@ struct handling {
 /// The first form answers immediately; an error that it returns refuses the call. The second form
 /// may store the call, and answer it later. Several threads may call a handler at the same time if
 /// several threads serve. Calls of one client are passed to handlers one after the other, in order.
-/// If a handler throws an exception, the call is refused, unless the handler has stored or answered
-/// it, and `service::serve` or `service::poll` throws the exception to its caller.
+/// If a handler throws an exception, `service::serve` or `service::poll` throws the exception to
+/// its own caller. The call is then refused, unless the handler has stored or answered it.
 template <Method Called, class Function>
   requires(detail::because(detail::AnswersLater<std::decay_t<Function>, Called> ||
                                detail::AnswersAtOnce<std::decay_t<Function>, Called>,

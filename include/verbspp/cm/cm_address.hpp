@@ -26,8 +26,8 @@ class cm_address {
   [[nodiscard]] static result<cm_address> from(std::string_view address,
                                                std::uint16_t port) noexcept;
   /// Returns the wildcard address, on which a listener accepts requests to all IPv6 and IPv4
-  /// addresses of this host, unless it is limited to IPv6 (see `cm_listener_options::only_ipv6`).
-  /// Port 0 selects a free port.
+  /// addresses of this host, unless the listener is limited to IPv6 (see
+  /// `cm_listener_options::only_ipv6`). Port 0 selects a free port.
   [[nodiscard]] static cm_address any(std::uint16_t port) noexcept;
   /// Copies an address.
   /// \errors `invalid_input` for null, and for families other than IPv4 and IPv6

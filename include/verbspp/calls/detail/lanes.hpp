@@ -96,8 +96,8 @@ class calling_lane {
     return has_ended;
   }
   /// Ends the service's access. If the queue pair is connected, and the lease could be revoked,
-  /// this function moves the queue pair to `former`, and destroys the queue pair that `former` has
-  /// contained.
+  /// this function moves the queue pair to `former`, and destroys the queue pair that `former`
+  /// held.
   /// \returns false if the service may still access memory of the program
   bool retire() noexcept {
     bool has_ended = true;

@@ -68,8 +68,8 @@ class async_listener {
   [[nodiscard]] std::optional<async_event> heard() const noexcept;
   /// Reads events as they become available, and keeps them for the program, until a failure is
   /// stored or the limit is reached. Does not read events if reading could block. Callers that have
-  /// noticed a failure by other means use this to find its cause, because the consequences of a
-  /// failure may become visible before the event that reports it.
+  /// noticed a failure by other means use this function to find its cause, because the consequences
+  /// of a failure may become visible before the event that reports it.
   /// \pre the listener is listening
   /// \errors `driver` if the device no longer exists; `resource_exhausted` if no file descriptor is
   /// left
