@@ -59,9 +59,9 @@ class [[nodiscard]] awaited_scope : awaited {
 
 }  // namespace detail
 
-/// A scope for the requests of a coroutine that borrow their memory. The destructor waits until the
-/// device no longer accesses that memory, so declare the scope after the memory that its requests
-/// use.
+/// A scope for those requests of a coroutine that borrow their memory. The destructor waits until
+/// the device no longer accesses that memory, so declare the scope after the memory that its
+/// requests use.
 ///
 ///     async_scope scope(link);
 ///     VERBSPP_CO_TRY(source, from.gather());

@@ -46,7 +46,7 @@ class schedule_operation : continuation {
 
 }  // namespace detail
 
-/// A scheduler for the thread that polls a hub: senders that `schedule()` returns complete in
+/// A scheduler for the thread that polls a hub: each sender from `schedule()` completes in
 /// `channel_hub::poll` or `channel_hub::wait`, or in the `wait` or `poll` of its `hub_clients`. If
 /// several threads poll or wait, one of them completes the sender.
 ///

@@ -26,11 +26,11 @@ struct caller_options {
   /// is sent needs no lane. Memory is not sent if the answer may have any size, or if the size of
   /// the request is known only when it is encoded.
   std::uint32_t sent_size = 65'536;
-  /// If `call` lends, over a lane, memory that is not registered with `access::window_bind`, and
-  /// that has at most this many bytes, the memory is copied; larger memory is registered for the
-  /// time of the call. With 0, or on a device without memory windows, nothing is copied. Each lane
-  /// allocates a buffer of this size when it is first needed. On softverbs, copying up to 1 MiB
-  /// takes less time than registering it.
+  /// If `call` lends memory over a lane, and the memory is not registered with
+  /// `access::window_bind`, memory of up to this many bytes is copied; larger memory is registered
+  /// for the time of the call. With 0, or on a device without memory windows, nothing is copied.
+  /// Each lane allocates a buffer of this size when it is first needed. On softverbs, copying up to
+  /// 1 MiB takes less time than registering it.
   std::uint32_t copied_size = 65'536;
   /// True to measure the durations of calls, for `caller::durations`. Measuring reads the clock
   /// twice for each call, and needs 1,280 bytes for each method.

@@ -181,8 +181,8 @@ class [[nodiscard]] received_call {
   }
 
   /// Sends the answer. Does not wait.
-  /// \errors `invalid_input` if the call was answered already, or if the answer is larger than one
-  /// of the ends accepts; those of a `codec`. If the answer cannot be encoded, the call is still
+  /// \errors `invalid_input` if the call was answered already, or if the answer is larger than
+  /// either end accepts; those of a `codec`. If the answer cannot be encoded, the call is still
   /// open, but its request may have been overwritten
   template <class Answer = typename Called::answer>
     requires(!std::is_void_v<Answer> && std::is_same_v<Answer, typename Called::answer>)
@@ -353,7 +353,7 @@ class service {
   /// Executes calls, and resumes coroutines that await accesses to lent memory, until the limit is
   /// reached or a stop is requested; both count as success. Any number of threads may call this at
   /// the same time.
-  /// \errors as `channel_hub::wait`, except for the end of the limit
+  /// \errors as `channel_hub::wait`, except that reaching the limit is not an error
   [[nodiscard]] result<void> serve(const wait_limit& until) {
     if (!core_) return moved_from("service::serve");
     return core_->serve(until);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The choice between standalone Asio and Boost.Asio. A program may use both in different sources,
-/// so there are types for each of them, in the inline namespace `VERBSPP_DETAIL_ASIO`.
+/// The choice between standalone Asio and Boost.Asio. A program may use both in different source
+/// files, so there are types for each of them, in the inline namespace `VERBSPP_DETAIL_ASIO`.
 #pragma once
 
 #if !defined(VERBSPP_USE_BOOST_ASIO) && __has_include(<asio/version.hpp>)

@@ -248,7 +248,7 @@ class [[nodiscard]] outcome {
     return std::move(*this).assume_value();
   }
 
-  /// Returns the value, which the caller knows to exist. Debug builds assert this.
+  /// Returns the value. The caller must know that there is one, which debug builds assert.
   constexpr std::add_lvalue_reference_t<Value> assume_value() & noexcept VERBSPP_LIFETIMEBOUND {
     expect(either_.has_value);
     if constexpr (!is_void) return either_.value;

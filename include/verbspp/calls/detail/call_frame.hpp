@@ -73,7 +73,7 @@ struct call_header {
   std::uint32_t number = 0;
   std::uint32_t length = 0;  ///< the number of bytes that follow
   /// In answers and refusals: the total number of calls that the caller may send on this
-  /// connection, from the first call on, modulo 2^32.
+  /// connection, counted from the first call, modulo 2^32.
   std::uint32_t credits = 0;
 
   /// The answer and the refusal of a call begin with 8 bytes that differ from call to call, and

@@ -253,7 +253,8 @@ class caller_core : public counted {
       largest_request_;  ///< in bytes; after `start`, the smaller `message_size` of both ends
   std::uint32_t sent_ = 0;
   std::uint32_t answered_ = 0;
-  /// The total number of calls that may be sent: 1 at the start; the service increases it.
+  /// The total number of calls that may be sent. `start` permits the first call; the service then
+  /// increases this number.
   std::uint32_t credits_ = 0;
   owned<call_slot[]> slots_{};
   owned<calling_lane[]> lanes_{};
