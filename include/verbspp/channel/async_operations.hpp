@@ -26,7 +26,7 @@ namespace verbspp {
 namespace detail {
 
 /// A request that a coroutine awaits. The specializations for all arguments are in
-/// awaited_work.hpp, so this definition is used only if that header is missing.
+/// awaited_work.hpp, so this definition is used only if that header was not included.
 template <class Operation, class Memory>
 class awaited_work {
   static_assert(sizeof(Operation) == 0,
@@ -100,7 +100,7 @@ class VERBSPP_VIEW kept_elements {
       if (kind_ == kind::inlined) return payload_;
     return {};
   }
-  /// Used by the library only: adds a reference to the shared memory, if there is any, for the
+  /// Used by the library only: if the memory is shared, adds a reference to it on behalf of the
   /// request.
   [[nodiscard]] VERBSPP_DATA_PATH detail::kept_memory keep() const noexcept {
     if (keeper_ != nullptr) keeper_->count.add();

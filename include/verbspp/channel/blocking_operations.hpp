@@ -17,11 +17,12 @@ namespace verbspp {
 /// full, it also waits for room.
 ///
 /// The memory is given as elements, or as an object: `send(buffer)`, `read(part, {.remote =
-/// theirs})`. The request covers all of the object; a `message` that was filled gets the length of
-/// the data. The caller keeps the memory. When the call returns, no request uses the memory any
-/// more, even if the limit was reached and the channel broke. The only exception is a device that
-/// fails to destroy the queue pair. The call then returns an error of kind `driver`, shared memory
-/// is never freed, and the caller must neither free nor reuse memory that is not shared.
+/// theirs})`. The request covers all of the object; a `message` that the request has filled gets
+/// the length of the data. The caller keeps the memory. When the call returns, no request uses the
+/// memory any more, even if the limit was reached and the channel broke. The only exception is a
+/// device that fails to destroy the queue pair. The call then returns an error of kind `driver`,
+/// shared memory is never freed, and the caller must neither free nor reuse memory that is not
+/// shared.
 ///
 /// Without a limit, the channel's default limit applies. If the limit has expired before the call,
 /// nothing is posted, and the channel is not affected. If the limit is reached later, the channel
@@ -101,7 +102,7 @@ class blocking_operations {
   ~blocking_operations() = default;
 
  private:
-  /// \param kept a use of the memory, which ends with the request
+  /// \param kept a reference to shared memory, which is dropped when the request has finished
   template <class Operation>
   [[nodiscard]] VERBSPP_DATA_PATH transport_result<completed_work> run(
       const Operation& operation, call_limit limit, detail::kept_memory kept = {}) noexcept {

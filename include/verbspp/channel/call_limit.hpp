@@ -54,7 +54,7 @@ class call_limit {
   /// Used by the library only: true for the channel's default limit.
   [[nodiscard]] bool is_of_channel() const noexcept { return make_ == nullptr && length_ < 0; }
   /// Used by the library only: true if the limit had already expired before the call. A duration
-  /// has not begun, so the clock is not read for it.
+  /// has not begun yet, so the clock is not read for it.
   [[nodiscard]] VERBSPP_DATA_PATH bool has_passed() const noexcept {
     return make_ == nullptr ? length_ == 0 : make_(source_).has_passed();
   }

@@ -182,12 +182,12 @@ class channel : public detail::core_owner,
   /// channel if the limit of a request's continuation was reached.
   void poll() noexcept;
   /// Waits for an event, in the channel's `wait_mode`: a result that was not taken from its handle,
-  /// a message that the inbox has not returned, a stop request for a continuation or coroutine,
-  /// or the failure of the channel. It returns immediately as long as such an event is pending,
-  /// even if another call has collected the completion. Call `poll` to handle a stop request. While
+  /// a message that the inbox has not returned, a stop request for a continuation or coroutine, or
+  /// the failure of the channel. It returns immediately as long as such an event is pending, even
+  /// if another call has collected the completion. Call `poll` to handle a stop request. While
   /// requests are outstanding, it also returns once for completions whose results were taken
   /// already, or that have no handle. While a scope has requests in flight without handles, it may
-  /// return only once for a result that was not taken. A message that arrives in a hub's pool may
+  /// return only once for a result that was not taken. A message that arrives in a hub's pool might
   /// not end the wait: wait for the inbox or the hub instead. Reaching the limit does not break the
   /// channel, but a failure that the device reports, or an event on the descriptor that the channel
   /// watches, does.

@@ -36,7 +36,7 @@ class channel_failure {
   /// channel.
   [[nodiscard]] const error& root() const noexcept { return root_; }
   /// The address of the peer, which on RoCE is an IP address. Zero if the channel was not
-  /// connected, or if a connection manager has connected it over a path of InfiniBand without GIDs.
+  /// connected, or if a connection manager has connected it over an InfiniBand path without GIDs.
   [[nodiscard]] const gid& peer() const noexcept { return peer_; }
   /// The number of requests that were flushed. If the root is a flushed request, because the cause
   /// is unknown, the number includes it.

@@ -67,9 +67,9 @@ struct arrival {
 ///
 /// The messages of one channel are returned in order. If several threads take them, it is up to
 /// those threads in which order they process the messages. When a channel is closed, renewed or
-/// destroyed, the hub drops the messages of the channel that it has not returned yet; if the
-/// channel has an inbox, they go to the inbox instead. With a pool, closing a connected channel
-/// takes at least a millisecond, unless it was stopped before; channels that are stopped together
+/// destroyed, the hub drops the channel's messages that it has not returned yet; if the channel has
+/// an inbox, they go to the inbox instead. With a pool, closing a connected channel takes at least
+/// a millisecond, unless it was stopped before; channels that are stopped together
 /// (`channel::stop`) share that time.
 ///
 /// If the pool has no free places, the hub posts receives again at the first poll after places have

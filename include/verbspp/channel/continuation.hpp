@@ -41,9 +41,9 @@ class continuation_list;
 ///
 /// A limit that is a duration begins when the object is constructed. Without a limit, the channel's
 /// default limit applies from the time when the continuation is added to a request, and may be
-/// exceeded by a quarter. If the limit is reached first, the channel breaks, as in `pending::wait`.
-/// `channel::deadline` returns the time by which `poll` has to be called to detect that the limit
-/// was reached.
+/// exceeded by a quarter. If the limit is reached before the request has finished, the channel
+/// breaks, as in `pending::wait`. `channel::deadline` returns the time by which `poll` has to be
+/// called to detect that the limit was reached.
 ///
 /// The program owns the object, and has to keep it until the call. Destroying it cancels only the
 /// call: the request continues. The object can be used again after the call. It can be neither
@@ -117,7 +117,7 @@ class continuation : detail::list_links {
 
   function call_;
   std::uint64_t key_ = 0;                           ///< the list is sorted by this
-  std::optional<detail::stoppable_limit> limit_{};  ///< the program's, or the default limit
+  std::optional<detail::stoppable_limit> limit_{};  ///< the program's limit, or the default limit
   bool is_default_ = false;
   bool has_expired_ = false;
 };

@@ -22,8 +22,9 @@
 
 namespace verbspp {
 
-/// The clients of a server: the channel of each client, and the program's data about it. The table
-/// belongs to a hub, and lets only one thread at a time use a client.
+/// A table of the clients of a server: it has the channel of each client, and the program's data
+/// about the client. The table belongs to a hub, and lets only one thread at a time use each
+/// client.
 ///
 ///     VERBSPP_TRY(clients, hub_clients<account>::create(hub));
 ///     ... for each client that connects
@@ -45,9 +46,9 @@ namespace verbspp {
 ///
 /// A move-only owner. Destroying it removes all clients; a client in a turn is removed when the
 /// turn ends. After a move, the old object is empty: its functions that return a `result` fail
-/// (`invalid_input`). A hub has at most one table in its life, which is created while the hub has
-/// no channels. Thread-safe, except that no other call may be in progress when the table is moved
-/// or destroyed.
+/// (`invalid_input`). A hub has at most one table in its life, and the table can be created only
+/// while the hub has no channels. Thread-safe, except that no other call may be in progress when
+/// the table is moved or destroyed.
 template <class Data>
 class hub_clients {
   static_assert(std::is_nothrow_move_constructible_v<Data>,

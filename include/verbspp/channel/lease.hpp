@@ -31,9 +31,9 @@ enum class lease_by : std::uint8_t {
   /// has to be registered with `access::window_bind`.
   window,
   /// Registers the leased part separately. The peer of any queue pair in the protection domain has
-  /// access if it knows the key. The lease is granted and revoked by system calls, which take
-  /// longer than a work request, and whose time increases with the length of the part. The memory's
-  /// own registration need not grant the rights.
+  /// access if it knows the key. The lease is granted and revoked by system calls. These take
+  /// longer than a work request, and the longer the part is, the longer they take. The memory's own
+  /// registration need not grant the rights.
   registration,
   /// Uses the key of the memory's own registration. With this key, the peers of all queue pairs in
   /// the protection domain can access all of the memory, for as long as it is registered, and the
@@ -103,7 +103,7 @@ class awaited_return;
 struct lease_record;
 
 /// A lease that a coroutine awaits. The specialization for all leases is in awaited_lease.hpp, so
-/// this definition is used only if that header is missing.
+/// this definition is used only if that header was not included.
 template <class Lease>
 class awaited_lease {
   static_assert(sizeof(Lease) == 0,
@@ -135,8 +135,8 @@ template <class Memory>
 class lease_owner {
  public:
   /// \param waits true to wait until the peer has access
-  /// \param memory the owner of the memory, if it is shared; it is released when the lease is over,
-  /// or if this function fails
+  /// \param memory if the memory is shared, its owner, which is released when the lease is over, or
+  /// if this function fails
   [[nodiscard]] static result<lease_owner> grant(channel_core& core, const lease_request& request,
                                                  bool waits, call_limit limit,
                                                  kept_memory memory) noexcept;
@@ -261,8 +261,8 @@ class VERBSPP_CONSUMABLE lease_base {
 
 }  // namespace detail
 
-/// Gives a channel's peer access to a part of this side's memory until the lease is revoked,
-/// usually under a key of its own.
+/// Gives a channel's peer access to a part of this side's memory, usually under a separate key,
+/// until the lease is revoked.
 ///
 ///     VERBSPP_TRY(part, region.window_part<access::remote_write>(0, 4096));
 ///     VERBSPP_TRY(lease, channel.lease(part));
@@ -270,23 +270,23 @@ class VERBSPP_CONSUMABLE lease_base {
 ///     VERBSPP_TRYV(lease.revoke());  // the peer can no longer access the memory
 ///
 /// **Revocation.** `revoke` returns when the device has confirmed that the peer no longer has
-/// access, whatever the peer does; destroying the lease does the same. For a window, this is a
-/// local invalidation, which is carried out after the earlier requests in the send queue. If the
+/// access, whatever the peer does. Destroying the lease has the same effect. A window is revoked by
+/// a local invalidation, which is carried out after the earlier requests in the send queue. If the
 /// request can't be posted, and always on rxe, a system call deallocates the window instead. The
 /// same happens if the limit is reached during the wait, which also breaks the channel, and if a
 /// lease is destroyed while requests are in the send queue, since a destructor should not wait for
 /// them. If a lease is destroyed before its bind has been carried out, the destructor waits for the
-/// bind; if that takes longer than one second, or longer than the channel's default limit if it is
-/// shorter, the channel breaks. The destructor waits in the same way for an invalidation that
-/// `async_revoke` has posted. The peer may still have access only if `revoke` returns `driver`; the
-/// memory must not be freed in that case, and a lease that owns it never frees it. Other errors
-/// report how the wait ended.
+/// bind; if that takes longer than one second or the channel's default limit, whichever is shorter,
+/// the channel breaks. The destructor waits in the same way for an invalidation that `async_revoke`
+/// has posted. The peer may still have access only if `revoke` returns `driver`; the memory must
+/// not be freed in that case, and a lease that owns it never frees it. Other errors report how the
+/// wait ended.
 ///
-/// **When the peer uses a lease that was revoked**, by a write, a read or an atomic over an RC
-/// connection that has not ended, its request fails with a remote access error, and its channel
-/// breaks. The channel of this side breaks, too, because a queue pair that has refused an access
-/// goes to ERR. The channel detects that with its next request or receive. Over UC, the peer's
-/// write has no effect, and the peer gets no error.
+/// **When the peer uses a revoked lease** for a write, a read or an atomic over an RC connection
+/// that has not ended, its request fails with a remote access error, and its channel breaks. The
+/// channel of this side breaks, too, because a queue pair that has refused an access goes to ERR.
+/// The channel detects that with its next request or receive. Over UC, the peer's write has no
+/// effect, and the peer gets no error.
 ///
 /// **The key.** A lease by `lease_by::connection` always has the key of the memory's registration;
 /// each other lease of the same bytes has a new key. A window is used for up to 255 leases, each
@@ -334,8 +334,8 @@ class [[nodiscard]] VERBSPP_CONSUMABLE lease<Rights, void> : public detail::leas
   lease& operator=(const lease&) = delete;
   ~lease() = default;
 
-  /// Revokes the lease, and blocks until the device has confirmed this. After the call, the lease
-  /// is over, whatever the result.
+  /// Revokes the lease, and blocks until the device has confirmed the revocation. After the call,
+  /// the lease is over, whatever the result.
   /// \errors `timed_out`, `cancelled` if the limit, or an event of the watched descriptor, ended
   /// the wait and broke the connection: the peer then has no access; `driver` if the device did not
   /// revoke the access; `invalid_input` if the lease was revoked before, or is empty
@@ -347,11 +347,11 @@ class [[nodiscard]] VERBSPP_CONSUMABLE lease<Rights, void> : public detail::leas
   /// Revokes the lease in a coroutine; include `<verbspp/coroutine.hpp>`. `channel::poll` resumes
   /// the coroutine when the device has confirmed that the peer has no access. The lease must
   /// outlive the wait. If the limit is reached before the queue has room, a system call revokes the
-  /// lease, and the channel is not affected, unless the device has not carried out the request that
-  /// granted the lease: then the channel breaks. If the limit is reached after the request was
-  /// posted, the channel breaks, as with `revoke`. A lease that needs no request is revoked by
-  /// `revoke`, without suspending the coroutine. If the coroutine is destroyed, the destructor of
-  /// the lease revokes it.
+  /// lease, and the channel is not affected, unless the device has not yet carried out the request
+  /// that grants the lease: in that case, the channel breaks. If the limit is reached after the
+  /// request was posted, the channel breaks, as with `revoke`. A lease that needs no request is
+  /// revoked by `revoke`, without suspending the coroutine. If the coroutine is destroyed, the
+  /// destructor of the lease revokes it.
   /// \errors as `revoke`
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES detail::awaited_revocation
   async_revoke(const wait_limit& limit = detail::default_limit) noexcept;
@@ -409,8 +409,8 @@ class [[nodiscard]] VERBSPP_CONSUMABLE lease : public detail::lease_base<Rights>
                          "a lease refers to its region, which must outlive it: store the region " \
                          "in a variable, and pass it without std::move")
 
-/// The functions by which a channel grants leases: for a window part, for a part of a region, for a
-/// buffer that the lease then owns, or for a shared buffer.
+/// The functions with which a channel grants leases: for a window part, for a part of a region, for
+/// a buffer that the lease then owns, or for a shared buffer.
 ///
 ///     channel.lease(region.window_part<access::remote_write>(0, 64).value());
 ///     channel.lease<access::remote_write>(region, 0, 64);

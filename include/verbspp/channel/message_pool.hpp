@@ -21,8 +21,8 @@ namespace verbspp {
 /// while the process is known to have only one thread.
 ///
 /// A shared handle, which is cheap to copy. The places and the protection domain exist until the
-/// last handle has been destroyed and the last message has returned. A moved-from handle is empty:
-/// it has no places, and `take` fails (`invalid_input`). Thread-safe.
+/// last handle has been destroyed and the last message has returned its place. A moved-from handle
+/// is empty: it has no places, and `take` fails (`invalid_input`). Thread-safe.
 class message_pool {
  public:
   /// Allocates and registers `count` places of `size` bytes each, in one buffer. Each place begins

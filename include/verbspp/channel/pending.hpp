@@ -131,7 +131,8 @@ class pending_request {
   void leave_with(kept_memory memory) noexcept;
 
  private:
-  // Only rare calls get the handle's address, so the compiler can usually keep it in registers.
+  // Only rare calls get the handle's address, so the compiler can usually keep the handle in
+  // registers.
   channel_core* core_ = nullptr;  ///< null: no request
   request request_{};
 };
@@ -149,9 +150,9 @@ class pending_request {
 /// reports the dropped handle as the cause. The handle may outlive its channel: the request has
 /// then finished, and its result can still be taken. So if it is possible that a receive never gets
 /// a message, destroy its handle after the channel, or after `close`, when destroying the handle
-/// does not wait. Nor does destroying the handle of a request that uses no memory of the program
-/// (no elements, or inline bytes): the request continues, and if it is a receive, its message is
-/// lost. The receives of an `inbox` need no such care.
+/// does not wait. Destroying the handle of a request that uses no memory of the program (no
+/// elements, or inline bytes) does not wait either: the request continues, and if it is a receive,
+/// its message is lost. The receives of an `inbox` need no such care.
 ///
 /// The memory of the request is *borrowed*: the program has to keep it until the request has
 /// finished. In contrast, a `pending<Memory>` owns the memory.

@@ -45,7 +45,7 @@ class channel_batch : public send_queue_operations<channel_batch<Requests, List>
   ~channel_batch() = default;
 
   /// Used by the library only: refuses the batch if something else was posted to the send queue
-  /// while the batch was being filled, because its requests have been numbered already.
+  /// while the batch was being filled, because the batch's requests have been numbered already.
   VERBSPP_DATA_PATH void check_first() noexcept {
     if (core_.sends().next() != first_) [[unlikely]]
       list_.refuse(detail::channel_core::posted_within_batch());
@@ -153,8 +153,8 @@ class channel_scope : public detail::scope_base, public posting_operations<chann
   using scope_base::scope_base;
 
   /// Posts up to `Requests` requests with one doorbell. Calls `fill` with a `channel_batch&`, to
-  /// which `fill` adds the requests. If the queue has no room for all of them, waits for room, at
-  /// most until the scope's limit is reached.
+  /// which `fill` adds the requests. If the queue has no room for all of them, this function waits
+  /// for room, at most until the scope's limit is reached.
   /// \errors as for single requests, with the number of requests that were posted; `invalid_input`
   /// for more requests than the storage or the send queue can hold; `busy` if `fill` has posted to
   /// the send queue by other means

@@ -40,8 +40,8 @@ class scope_error {
   operator transport_error() const noexcept { return static_cast<error>(*this); }
   /// The complete description, on one line.
   [[nodiscard]] std::string message() const;
-  /// Throws an `exception` with the error to which this converts; if exceptions are disabled,
-  /// prints that error and aborts.
+  /// Throws an `exception` with the error to which this object converts; if exceptions are
+  /// disabled, prints that error and aborts.
   [[noreturn]] void raise() const;
 
   /// Used by the library only.

@@ -32,7 +32,7 @@ class wait_mode {
     return wait_mode(length);
   }
 
-  /// The time for which it polls; the largest duration if it never sleeps.
+  /// The time for which a channel polls before it sleeps; the largest duration if it never sleeps.
   [[nodiscard]] constexpr std::chrono::nanoseconds spins_for() const noexcept { return spins_for_; }
   [[nodiscard]] constexpr bool sleeps() const noexcept {
     return spins_for_ != (std::chrono::nanoseconds::max)();
