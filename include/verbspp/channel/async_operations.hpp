@@ -100,8 +100,7 @@ class VERBSPP_VIEW kept_elements {
       if (kind_ == kind::inlined) return payload_;
     return {};
   }
-  /// Used by the library only: if the memory is shared, adds a reference to it on behalf of the
-  /// request.
+  /// Used by the library only: adds a reference for the request if the memory is shared.
   [[nodiscard]] VERBSPP_DATA_PATH detail::kept_memory keep() const noexcept {
     if (keeper_ != nullptr) keeper_->count.add();
     return {.keeper = keeper_};

@@ -211,8 +211,9 @@ class exchange_acceptor {
   /// Used by `accept_exchanges`.
   explicit exchange_acceptor(detail::owned<core> made) noexcept : core_(std::move(made)) {}
 
-  /// Proceeds without waiting. This includes the handshakes of queue pairs, which make system
-  /// calls. If a call leaves work for the next one, the descriptor stays readable.
+  /// Continues all exchanges as far as possible without waiting. This includes the handshakes of
+  /// queue pairs, which make system calls. If a call leaves work for the next one, the descriptor
+  /// stays readable.
   /// \errors the errors of epoll; `busy` if the function that prepares clients calls `advance`;
   /// `invalid_input` if the acceptor was moved from. The failure of a client is not an error of
   /// this call; see `last_failure`.

@@ -25,8 +25,8 @@ struct acceptor_options {
   std::uint32_t handshakes = 64;
   /// The time limit of each exchange, which starts when the acceptor accepts the client.
   std::chrono::nanoseconds limit = std::chrono::seconds(5);
-  /// The time in which a client should introduce itself and, if there is a secret, prove that it
-  /// knows the secret. If a new client connects while the acceptor already serves the maximum
+  /// The time within which a client should introduce itself and, if there is a secret, prove that
+  /// it knows the secret. If a new client connects while the acceptor already serves the maximum
   /// number of clients, the oldest client that has exceeded this time is refused. Silent clients
   /// can therefore delay another client, but can keep it out only by taking each place that becomes
   /// free.

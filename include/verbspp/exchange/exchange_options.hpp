@@ -30,7 +30,7 @@ struct exchange_options {
   /// that does not know the secret receives neither the endpoint nor the values. Both are
   /// encrypted, so an attacker that reads or relays the exchange learns no memory keys. RDMA
   /// traffic itself is not encrypted: an attacker that reads it learns the data and the keys in it.
-  /// To use a secret, the library must have been built with libcrypto. docs/exchange.md lists the
+  /// A secret can be used only if the library was built with libcrypto. docs/exchange.md lists the
   /// attackers that a secret keeps out.
   std::span<const std::byte> secret{};
   /// The side that this end is on. With a secret, the two ends have to be on different sides, so

@@ -34,8 +34,8 @@ namespace verbspp {
 ///     inline constexpr std::string_view verbspp::exchanged_name<greeting> = "greeting 1";
 ///
 /// The name consists of 1 to 31 printable ASCII characters. It is sent to the peer, and has to
-/// equal the peer's name. A `remote_object` or `remote_array` of a named structure sends the name
-/// as well.
+/// equal the name that the peer uses. A `remote_object` or `remote_array` of a named structure
+/// sends the name as well.
 template <class Structure>
 inline constexpr std::string_view exchanged_name{};
 
@@ -289,7 +289,7 @@ struct exchanged_values<std::tuple<Each...>> {
   }
 
  private:
-  /// Reads one value. If this fails, stores the error in `failure` and returns false.
+  /// Reads one value. On failure, stores the error in `failure` and returns false.
   template <class Value>
   static bool read_one(field_reader& in, std::optional<Value>& into,
                        std::optional<error>& failure) noexcept {

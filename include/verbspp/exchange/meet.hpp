@@ -135,8 +135,9 @@ class meeting_session {
   std::optional<session> running_{};
 };
 
-/// Performs an exchange between two equal peers, each of which listens and connects to the other.
-/// The peers need not start at the same time. On success, the result is exactly one connection.
+/// Performs an exchange between two equal peers, each of which listens, and also connects to the
+/// other. The peers need not start at the same time. On success, the result is exactly one
+/// connection.
 ///
 ///     VERBSPP_TRY(listener, tcp_listener::open("4711"));
 ///     VERBSPP_TRY(peer, meet<Theirs>(listener, "other-host", "4711", std::move(prepared),
@@ -145,7 +146,7 @@ class meeting_session {
 ///
 /// Each side draws a random number, and the side with the greater number chooses the first
 /// connection on which both sides have introduced themselves. The other side waits until it is
-/// notified of the choice. If only one side can reach the other, the connection of that side is
+/// notified of the choice. If only one side can reach the other, the connection that it makes is
 /// used. Neither side needs to start first: refused connections are retried, twenty times a second,
 /// until the limit is reached.
 ///

@@ -85,7 +85,7 @@ class tcp_listener {
   /// Listens on a port, or on any free port if `port` is "0". `address` is one address of this host
   /// (IPv4 or IPv6, but not a name). If it is empty, the listener listens on all addresses, both
   /// IPv6 and IPv4.
-  /// \errors `invalid_input` if `port` or `address` is not valid; `busy` if another socket has the
+  /// \errors `invalid_input` if `port` or `address` is not valid; `busy` if another socket uses the
   /// port, or no port is free; `resource_exhausted`; otherwise the errno of the failed system call
   [[nodiscard]] static result<tcp_listener> open(std::string_view port,
                                                  std::string_view address = {}) noexcept;

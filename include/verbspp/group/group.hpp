@@ -114,8 +114,8 @@ class group : public group_operations<group> {
   [[nodiscard]] group_result<void> handshake(std::span<const endpoint> remotes) noexcept;
   /// Ensures that these peers are connected. In a world that connects lazily, this connects the
   /// peers that are not connected yet, and waits until both ends are connected. If a peer does not
-  /// respond in time, the program can call this again. In other groups, this only reports the state
-  /// of the peers.
+  /// respond in time, the program can call `connect` again. In other groups, the call only reports
+  /// the state of the peers.
   /// \errors for each peer: `timed_out` and `cancelled` for peers that did not respond;
   /// `not_connected` for peers that are not, or could not be, connected; the failure of a channel
   /// that broke; `invalid_input` for a number that is not below the group's size; in a world that
@@ -142,7 +142,7 @@ class group : public group_operations<group> {
   /// that the handles of the requests have their results. It polls one queue, and does not wait for
   /// arrivals. In a world that connects lazily, it also answers connection requests, as
   /// `world::serve` does. `peer_of` returns the peer of an arrival. An event loop waits for
-  /// `hub()`, which is an `EventSource`, and then calls this.
+  /// `hub()`, which is an `EventSource`, and then calls `poll`.
   /// \returns the slots that were filled, at the beginning of `into`
   /// \errors those of `channel_hub::poll`
   [[nodiscard]] result<std::span<arrival>> poll(std::span<arrival> into) noexcept;
@@ -251,10 +251,10 @@ class group : public group_operations<group> {
   friend group_operations<group>;
   friend class prepared_group;
 
-  /// True if it has no hub, or if its hub was moved from together with the group.
+  /// True if the group has no hub, or if its hub was moved from together with the group.
   [[nodiscard]] bool is_empty() const noexcept { return !hub_ || hub_->capacity() == 0; }
-  /// Stops all members before they are destroyed. If their hub has a pool, they then wait only once
-  /// (see `channel::stop`).
+  /// Stops all members before they are destroyed. If their hub has a pool, the destructors then
+  /// wait only once (see `channel::stop`).
   void stop() const noexcept {
     for (std::uint32_t peer = 0; peer < size_; ++peer) channels_.get()[peer].stop();
   }

@@ -53,8 +53,8 @@ class group_error {
   }
   /// Returns the complete description on one line.
   [[nodiscard]] std::string message() const;
-  /// Throws the error to which this converts. If exceptions are disabled, prints that error and
-  /// aborts.
+  /// Throws the error to which this object converts. If exceptions are disabled, prints that error
+  /// and aborts.
   [[noreturn]] void raise() const;
 
   /// Used by the library only.

@@ -71,7 +71,7 @@ class group_scope : public group_operations<group_scope> {
     if (!opened) {
       if (connects_ != nullptr && !is_reached(peer)) [[unlikely]]
         return refusing();
-      // The group may have been moved or assigned to since the scope began.
+      // Since the scope began, the group may have been moved from, or replaced by assignment.
       if (peer >= *group_size_) [[unlikely]]
         return refusing();
       opened.emplace(channels_->get()[peer].core(), limit_);
@@ -172,9 +172,9 @@ class group_scope : public group_operations<group_scope> {
 
 /// The object that `group::manual_scope` passes to its function. The function has to retrieve the
 /// result of every request that it posts through `scope[peer]`, from the handle that posting
-/// returned. The object has no `post_scatter`, `post_gather` and `post_multicast`, because these
-/// return no handles. In all other respects, this behaves like a `group_scope`. A world's barrier
-/// accepts either class.
+/// returned. The object has no `post_scatter`, `post_gather` or `post_multicast`, because these
+/// functions return no handles. In all other respects, it behaves like a `group_scope`. A world's
+/// barrier accepts either class.
 class manual_group_scope final : public group_scope {
  public:
   using group_scope::group_scope;

@@ -61,8 +61,8 @@ class channel_connection {
   void set_state(channel_state state) noexcept { state_ = state; }
   /// This side's endpoint, which the peer needs in order to connect.
   [[nodiscard]] const endpoint& local() const noexcept { return local_; }
-  /// The `owner` in the last peer's endpoint; 0 before the first handshake, if that endpoint has no
-  /// owner, or if a connection manager has found the peer.
+  /// The `owner` in the last peer's endpoint; 0 before the first handshake, or if that endpoint has
+  /// no owner, or if a connection manager has found the peer.
   [[nodiscard]] std::uint32_t peer_owner() const noexcept { return peer_owner_; }
   /// The number of the peer's queue pair; 0 before the handshake.
   [[nodiscard]] std::uint32_t peer_number() const noexcept { return peer_number_; }
@@ -128,10 +128,10 @@ class channel_connection {
   [[nodiscard]] work_error failed(std::uint32_t status, std::uint32_t vendor_code,
                                   std::uint64_t wr_id, work_operation operation) const noexcept;
   /// Records a failure. A certain failure replaces an uncertain root.
-  /// \param by the event that has ended a wait, and so caused this failure, if any
+  /// \param by the event, if any, that ended a wait and so caused this failure
   void fail(const error& root, bool is_certain, std::optional<wait_end> by = {}) noexcept;
-  /// Returns a failure that a request has reported, with the peer's queue pair. If the request was
-  /// flushed, adds the cause of the flush.
+  /// Adds the number of the peer's queue pair to the failure of a request and, if the request was
+  /// flushed, the cause of the flush.
   [[nodiscard]] work_error explained(const work_error& unnamed) noexcept;
   /// Returns the cause of a flush that no completion explains. Such a cause is an asynchronous
   /// event of the device, for which this function waits a short time. Empty if no event arrives, or

@@ -55,7 +55,7 @@ struct posting_terms {
 struct no_memory {};
 
 /// The state of a channel. It is allocated separately, because handles and scopes point to it. It
-/// outlives the channel as long as handles, inboxes or scopes exist.
+/// outlives the channel if handles, inboxes or scopes still exist.
 ///
 /// This class implements the operations that involve several of its parts. A request is *posted*,
 /// then *completed* by the device; its handle *takes* the result, or is *dropped*.
@@ -199,7 +199,7 @@ class channel_core {
   /// the device is using.
   [[nodiscard]] VERBSPP_DATA_PATH bool watches() const noexcept { return guard_.is_active(); }
   /// Makes AddressSanitizer or Valgrind report writes to the memory of a request that was just
-  /// posted, as `device_reads` does, until the request has finished. \pre `watches`
+  /// posted, until the request has finished (see `device_reads`). \pre `watches`
   void protect(std::uint64_t number, const native_elements& sources) noexcept {
     guard_.protect(sends_.place_of(number), sources);
   }
@@ -226,8 +226,8 @@ class channel_core {
     }
     return complete_all(completions, filled);
   }
-  /// Like `collect`, but if the only completion is a message for this inbox, may set `place`
-  /// instead of adding the message to the list of the inbox. Defined in inbox_state.hpp.
+  /// Like `collect`, but if the only completion is a message for this inbox, this function may set
+  /// `place` instead of adding the message to the list of the inbox. Defined in inbox_state.hpp.
   bool collect(inbox_state& inbox, std::uint32_t& place) noexcept;
   /// Implements `channel::poll`. A continuation that it calls may destroy the channel.
   void poll() noexcept;
@@ -309,7 +309,7 @@ class channel_core {
     else
       drop_with_care(one, false);
   }
-  /// Like `drop`, for all requests. If `must_wait` is true, waits for each request that has not
+  /// The general form of `drop`. If `must_wait` is true, waits for each request that has not
   /// finished.
   /// \returns false if the device did not release the memory of the request
   bool drop_with_care(request one, bool must_wait) noexcept;
@@ -363,7 +363,7 @@ class channel_core {
     if (member_) pass_alarm();
   }
   /// Calls the continuations of requests that have finished, and of conditions that are met. If
-  /// more than 1,024 are due, may leave some of them to the next call. This may destroy the
+  /// more than 1,024 are due, some of them may be left to the next call. This may destroy the
   /// channel.
   void run_continuations() noexcept;
   /// The root of the channel's failure; empty if the channel has not failed.
@@ -432,8 +432,8 @@ class channel_core {
   /// the connection, which ends all requests.
   /// \returns the reason in that case; otherwise empty
   [[nodiscard]] std::optional<error> wait_for(request one, call_limit limit) noexcept;
-  /// Waits until the send queue has room for this number of requests. If something else ends the
-  /// wait, this function breaks the connection.
+  /// Waits until the send queue has room for `wanted` requests. If something else ends the wait,
+  /// this function breaks the connection.
   [[nodiscard]] result<void> wait_for_send_room(std::uint32_t wanted, call_limit limit) noexcept;
   /// Waits until the channel has news (see `has_news`), or another event ends the wait. Reaching
   /// the limit does not break the connection.
@@ -472,8 +472,8 @@ class channel_core {
   /// Breaks the connection: moves the queue pair to ERR and collects all outstanding requests. If
   /// the device does not complete them in time, this function destroys the queue pair.
   void break_off(const error& root, std::optional<wait_end> by = {}) noexcept;
-  /// Collects all outstanding requests of a broken connection, as `break_off` does; a no-op if it
-  /// is not broken.
+  /// Collects all outstanding requests, as `break_off` does, if the connection is broken; otherwise
+  /// a no-op.
   void collect_broken() noexcept;
   /// Breaks the connection and destroys the queue pair, so that the peer can no longer access
   /// memory.
@@ -489,9 +489,9 @@ class channel_core {
   [[nodiscard]] static error ended_before(const wait_limit& limit) noexcept;
 
  private:
-  /// Returns the memory of a failed request. If the memory is lost (`is_lost`), never frees it, and
-  /// returns an object that was moved from. The memory is passed by value, so that it can stay in
-  /// registers.
+  /// Returns the memory of a failed request. If the memory is lost (`is_lost`), this function never
+  /// frees it, and returns an object that was moved from. The memory is passed by value, so that it
+  /// can stay in registers.
   template <class Memory>
   [[nodiscard, gnu::cold, gnu::noinline]] static Memory memory_after(const transport_error& failure,
                                                                      Memory owned) noexcept {

@@ -21,9 +21,9 @@ class condition : public continuation {
   };
   using test = state (*)(condition& self) noexcept;
 
-  /// \param is_met null if it waits only for a request
+  /// \param is_met null if the condition waits only for a request
   /// \param about the object that the condition depends on, which may be destroyed before the
-  /// condition; null if it depends only on the channel
+  /// condition; null if the condition depends only on the channel
   condition(function called, test is_met, void* about = nullptr) noexcept
       : continuation(called), is_met_(is_met), subject_(about) {}
   condition(const condition&) = delete;

@@ -14,8 +14,8 @@ class handed_calls {
   handed_calls& operator=(const handed_calls&) = delete;
   ~handed_calls() = default;
 
-  /// Adds a call, whose object has to exist until the call has been made or withdrawn. After this,
-  /// the caller of `push` has to wake the thread that polls. \pre the call is in no list
+  /// Adds a call, whose object has to exist until the call has been made or withdrawn. The caller
+  /// of `push` then has to wake the thread that polls. \pre the call is in no list
   void push(continuation& call) noexcept;
   /// Removes a call, unless it was already made.
   void withdraw(continuation& call) noexcept;

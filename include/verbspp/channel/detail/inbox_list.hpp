@@ -21,7 +21,7 @@ class inbox_list {
   inbox_list(const inbox_list&) = delete;
   inbox_list& operator=(const inbox_list&) = delete;
 
-  // The sums of all inboxes.
+  // Sums over all inboxes.
 
   /// The number of inboxes that were not destroyed.
   [[nodiscard]] std::uint32_t count() const noexcept { return count_; }

@@ -26,8 +26,8 @@ class memory_guard {
   memory_guard() noexcept;
 
   [[nodiscard]] bool is_active() const noexcept { return is_active_; }
-  /// If the guard is active, allocates this number of places, each with room for this number of
-  /// elements.
+  /// Allocates `places` places, each with room for `elements` elements. A no-op if the guard is not
+  /// active.
   [[nodiscard]] result<void> allocate(std::size_t places, std::uint32_t elements) noexcept;
 
   /// Records the memory of a request.

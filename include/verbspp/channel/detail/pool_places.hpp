@@ -22,7 +22,7 @@
 namespace verbspp::detail {
 
 /// The record of one place in a pool. The owner of the place accesses it without a lock; the pool
-/// accesses it while the place is free, with its lock if there are several threads.
+/// accesses it while the place is free, holding the pool's lock if there are several threads.
 struct alignas(32) place_record {
   // Values of `next` that are not indexes of places.
   static constexpr std::uint32_t end_of_list = UINT32_MAX;
@@ -37,8 +37,8 @@ struct alignas(32) place_record {
 /// The registered places of a message pool. They exist until the last handle of the pool is
 /// destroyed, and the last place has returned. Thread-safe.
 ///
-/// The free places form a list. Its first place is the one that was returned last, because that is
-/// the most likely to be in the cache.
+/// The free places form a list. Its first place is the one that was returned last, because that
+/// place is the most likely to be in the cache.
 class pool_places : public memory_keeper {
  public:
   [[nodiscard]] static result<pool_places*> create(const protection_domain& domain,
@@ -67,9 +67,9 @@ class pool_places : public memory_keeper {
     return needs_care() ? take_with_care() : unlist();
   }
 
-  /// Takes up to `wanted` free places for receives, and calls `function(i, place)` for each. They
-  /// stay linked in this order; the last one stays linked to the rest of the free list. \returns
-  /// the number of places taken
+  /// Takes up to `wanted` free places for receives, and calls `function(i, place)` for each. The
+  /// places stay linked in the order of these calls; the last one stays linked to the rest of the
+  /// free list. \returns the number of places taken
   template <class Function>
   [[nodiscard]] VERBSPP_DATA_PATH std::uint32_t take(std::uint32_t wanted,
                                                      Function function) noexcept {
@@ -95,7 +95,7 @@ class pool_places : public memory_keeper {
       destroy();
   }
 
-  /// Like `give_back`, for the place of a receive that was not filled.
+  /// Like `give_back`, for the place of a receive that has not filled it.
   void give_back_unfilled(std::uint32_t place) noexcept {
     record(place).next = place_record::taken;
     give_back(place);

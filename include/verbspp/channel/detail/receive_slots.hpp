@@ -36,7 +36,7 @@ struct alignas(64) receive_slot {
   }
 
   std::uint64_t id;    ///< lower bits: the index of the slot; upper bits: the number of its uses
-  scope_state* scope;  ///< if `in_scope`
+  scope_state* scope;  ///< valid if `in_scope` is set
   kept_memory memory;
   union {
     std::uint32_t next;    ///< the next free slot, while this one is free

@@ -15,8 +15,9 @@ struct receive_slot;
 inline constexpr std::uint32_t scope_serials = std::uint32_t{1} << 23;
 
 /// The part of a handle that identifies its request. It has two words, so that it can be passed in
-/// registers. Functions that handles call, and that are not inlined, take it by value: if its
-/// address were passed to even one rare call, the compiler would have to keep it in memory.
+/// registers. Functions that handles call, and that are not inlined, take a request by value: if
+/// its address were passed to even one rare call, the compiler would have to keep the request in
+/// memory.
 struct request {
   constexpr request() noexcept : number(0) {}
 

@@ -20,7 +20,7 @@ namespace verbspp::detail {
 struct lost_sends {
   static constexpr std::uint64_t none = ~std::uint64_t{0};
   std::uint64_t first = none;
-  std::uint64_t end = none;   ///< the first number of the next connection, which sets it
+  std::uint64_t end = none;   ///< the first number of the next connection; set when it begins
   std::uint64_t root = none;  ///< the request that failed by itself; the others were flushed
   std::uint32_t status = 0;
   std::uint32_t vendor_code = 0;
@@ -84,8 +84,8 @@ class send_window {
   [[nodiscard]] VERBSPP_DATA_PATH std::uint64_t room() const noexcept {
     return has_room() ? end_ - next_ : 0;
   }
-  /// True if a caller need not wait for room for this number of requests: the queue has that room,
-  /// or it is closed, so that posting fails immediately.
+  /// True if a caller need not wait before it posts this number of requests: the queue has room for
+  /// them, or it is closed, so that posting fails immediately.
   [[nodiscard]] VERBSPP_DATA_PATH bool need_not_wait(std::uint32_t requests = 1) const noexcept {
     return room() >= requests || !is_open();
   }
@@ -188,7 +188,7 @@ class send_window {
   void set_suspect(bool is_suspect) noexcept;
 
   /// Begins a connection.
-  /// \param has_handles true if handles of earlier connections, inboxes or scopes exist
+  /// \param has_handles true if inboxes, scopes, or handles of earlier connections exist
   /// \param has_send_handles true if some of these handles belong to requests in the send queue, so
   /// that failures have to be kept for those handles
   [[nodiscard]] result<void> begin_connection(bool has_handles, bool has_send_handles) noexcept;
@@ -210,8 +210,8 @@ class send_window {
                                       const open_scopes& scopes) const noexcept;
 
  private:
-  /// The record of one request. Slots in the ring are reused, so the run is stale if `number`
-  /// differs from the request's number.
+  /// The record of one request. Slots in the ring are reused, so `scope` and `run_first` are stale
+  /// if `number` differs from the request's number.
   struct record {
     std::uint64_t number = 0;
     scope_state* scope = nullptr;  ///< the scope that has a run ending with this request, if any
@@ -259,7 +259,7 @@ class send_window {
   std::uint64_t mask_ = 0;
   /// All runs that are recorded in `records_` consist of requests with numbers below this one.
   std::uint64_t runs_end_ = 0;
-  std::uint64_t unheld_end_ = 0;  ///< all requests that are recorded as `unheld` are below it
+  std::uint64_t unheld_end_ = 0;  ///< all numbers that are recorded as `unheld` are lower
   owned<record[]> records_owner_{};
   /// The failed requests of the current connection, linked to those of earlier connections.
   owned<lost_sends> lost_{};

@@ -150,8 +150,8 @@ class exchange_core {
   std::span<const field_description> theirs_;
   exchange_options options_;
   bool is_of_equals_;
-  /// True if this side ties its channel to the socket; after the peer's hello, true if both sides
-  /// do so.
+  /// True if this side ties its channel to the socket; once the peer's hello has arrived, true only
+  /// if both sides do so.
   bool is_tied_;
   std::array<std::byte, 16> party_;
   bool lets_choose_ = false;  ///< the peer chooses the connection

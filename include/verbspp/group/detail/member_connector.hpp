@@ -29,7 +29,7 @@ struct connecting_peers {
   std::uint32_t said = 0;            ///< the number of listed peers that this round has handled
   std::chrono::nanoseconds pause{};  ///< the time between the next two rounds
   time_point next{};                 ///< the time of the next round
-  /// The time by which this end knew that every peer was connected at both ends, or had failed;
+  /// The time at which this end learned that every peer was connected at both ends, or had failed;
   /// empty until then.
   std::optional<time_point> ready{};
 
@@ -50,7 +50,8 @@ class member_connector {
   /// numbers to which the program assigned a channel of its own before either end began to connect.
   [[nodiscard]] virtual bool is_due(const group& members, std::uint32_t peer) const noexcept = 0;
   /// Begins to connect those of the listed peers that still have to be connected: puts channels for
-  /// them into the group. This may read their addresses, which takes until the limit at most.
+  /// them into the group. The call may read the addresses of these peers, which takes until the
+  /// limit at most.
   /// \errors `resource_exhausted`
   [[nodiscard]] virtual result<connecting_peers> begin(group& members, const peer_list& peers,
                                                        const wait_limit& limit) noexcept = 0;
