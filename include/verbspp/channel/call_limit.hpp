@@ -16,7 +16,7 @@ namespace detail {
 /// is recognized by its address.
 inline constexpr wait_limit default_limit = wait_limit::forever();
 /// Returns a pointer to the limit, or null if it is the default argument. The function is always
-/// inlined, so that the compiler can evaluate the comparison.
+/// inlined, so that the compiler can evaluate the comparison at compile time.
 [[nodiscard]] VERBSPP_DATA_PATH const wait_limit* given(const wait_limit& limit) noexcept {
   return &limit == &default_limit ? nullptr : &limit;
 }

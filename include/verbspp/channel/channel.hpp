@@ -107,8 +107,8 @@ class core_owner {
 ///     VERBSPP_TRY(channel, std::move(prepared).handshake(remote));
 ///     VERBSPP_TRYV(channel.send({.elements = buffer.gather().value()}));
 ///
-/// It has four ways to post requests. The functions `post_send`, `post_write` and so on return a
-/// handle, a `pending`. `scope` returns when all requests that were posted through it have
+/// A channel offers four ways to post requests. The functions `post_send`, `post_write` and so on
+/// return a handle, a `pending`. `scope` returns when all requests that were posted through it have
 /// finished. `send`, `receive`, `write`, `read`, `compare_and_swap` and `fetch_and_add` post one
 /// request and wait for it. `async_send` and so on do the same in a coroutine.
 ///

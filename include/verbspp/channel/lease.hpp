@@ -273,14 +273,14 @@ class VERBSPP_CONSUMABLE lease_base {
 /// access, whatever the peer does. Destroying the lease has the same effect. A window is revoked by
 /// a local invalidation, which is carried out after the earlier requests in the send queue. If the
 /// request can't be posted, and always on rxe, a system call deallocates the window instead. The
-/// same happens if the limit is reached during the wait, which also breaks the channel, and if a
-/// lease is destroyed while requests are in the send queue, since a destructor should not wait for
-/// them. If a lease is destroyed before its bind has been carried out, the destructor waits for the
-/// bind; if that takes longer than one second or the channel's default limit, whichever is shorter,
-/// the channel breaks. The destructor waits in the same way for an invalidation that `async_revoke`
-/// has posted. The peer may still have access only if `revoke` returns `driver`; the memory must
-/// not be freed in that case, and a lease that owns it never frees it. Other errors report how the
-/// wait ended.
+/// same happens if the limit is reached during the wait, in which case the channel also breaks, and
+/// if a lease is destroyed while requests are in the send queue, since a destructor should not wait
+/// for them. If a lease is destroyed before its bind has been carried out, the destructor waits for
+/// the bind; if that takes longer than one second or the channel's default limit, whichever is
+/// shorter, the channel breaks. The destructor waits in the same way for an invalidation that
+/// `async_revoke` has posted. The peer may still have access only if `revoke` returns `driver`; the
+/// memory must not be freed in that case, and a lease that owns it never frees it. Other errors
+/// report how the wait ended.
 ///
 /// **When the peer uses a revoked lease** for a write, a read or an atomic over an RC connection
 /// that has not ended, its request fails with a remote access error, and its channel breaks. The
@@ -434,11 +434,11 @@ class [[nodiscard]] VERBSPP_CONSUMABLE lease : public detail::lease_base<Rights>
 /// \errors those of posting; those of the request, which break the connection; `timed_out`,
 /// `cancelled` if the limit ended the wait, which also breaks the connection, unless the limit had
 /// expired before the call, or `async_lease` waited for room; `not_supported` if the device or the
-/// transport has no windows that requests can bind and invalidate: the message names the other
-/// ways; `resource_exhausted`; `permission` if the channel's access flags do not allow the rights;
-/// `invalid_input` for 0 bytes, for bytes outside the region, for memory that was deregistered,
-/// and, unless the lease registers the memory, for memory of another protection domain; for a lease
-/// by registration, those of `register_memory`
+/// transport has no windows that requests can bind and invalidate: the error's message names the
+/// other ways to lease; `resource_exhausted`; `permission` if the channel's access flags do not
+/// allow the rights; `invalid_input` for 0 bytes, for bytes outside the region, for memory that was
+/// deregistered, and, unless the lease registers the memory, for memory of another protection
+/// domain; for a lease by registration, those of `register_memory`
 template <class Channel>
 class lease_operations {
  public:

@@ -148,8 +148,8 @@ class pending_request {
 /// Destroying the handle of a request in flight waits until the device no longer accesses the
 /// memory. If the channel's default limit is reached first, the channel breaks, and its `failure`
 /// reports the dropped handle as the cause. The handle may outlive its channel: the request has
-/// then finished, and its result can still be taken. So if it is possible that a receive never gets
-/// a message, destroy its handle after the channel, or after `close`, when destroying the handle
+/// then finished, and its result can still be taken. So if a receive might never get a message,
+/// destroy its handle only after the channel was destroyed or closed: destroying the handle then
 /// does not wait. Destroying the handle of a request that uses no memory of the program (no
 /// elements, or inline bytes) does not wait either: the request continues, and if it is a receive,
 /// its message is lost. The receives of an `inbox` need no such care.

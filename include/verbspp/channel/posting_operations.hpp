@@ -81,8 +81,8 @@ template <class Operation, class Memory>
                          "with access::local_write can be filled")
 
 /// The type of the tag argument of a channel's operations. With a plain queue pair, the program
-/// tags its requests in order to recognize their completions. A channel does this itself, so this
-/// tag is empty.
+/// tags its requests in order to recognize their completions. A channel recognizes them itself, so
+/// its tag is empty.
 struct channel_tag {};
 
 /// The operations that a channel, its scopes and its streams can post. An operation that a UC

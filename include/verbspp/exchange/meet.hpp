@@ -146,9 +146,9 @@ class meeting_session {
 ///
 /// Each side draws a random number, and the side with the greater number chooses the first
 /// connection on which both sides have introduced themselves. The other side waits until it is
-/// notified of the choice. If only one side can reach the other, the connection that it makes is
-/// used. Neither side needs to start first: refused connections are retried, twenty times a second,
-/// until the limit is reached.
+/// notified of the choice. If only one side can reach the other, the connection made by that side
+/// is used. Neither side needs to start first: refused connections are retried, twenty times a
+/// second, until the limit is reached.
 ///
 /// While the call waits, the listener serves only this peer. Other programs that connect are
 /// refused if they do not match; this may delay the meeting, but does not end it. Connections that

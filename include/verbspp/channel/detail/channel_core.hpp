@@ -309,14 +309,14 @@ class channel_core {
     else
       drop_with_care(one, false);
   }
-  /// The general form of `drop`. If `must_wait` is true, waits for each request that has not
-  /// finished.
+  /// The general form of `drop`. If `must_wait` is true, it always waits for the request, unless
+  /// the request has finished.
   /// \returns false if the device did not release the memory of the request
   bool drop_with_care(request one, bool must_wait) noexcept;
 
   /// True if this is the error of a request whose memory the device did not release.
   [[nodiscard]] static bool is_lost(const transport_error& failure) noexcept;
-  /// If `is_lost`, takes the memory from the program, and never frees it.
+  /// Takes the memory from the program, and never frees it, if the failure `is_lost`.
   template <class Memory>
   VERBSPP_DATA_PATH static void keep_if_lost(const transport_error& failure,
                                              Memory& owned) noexcept {
@@ -649,7 +649,7 @@ class channel_core {
   [[nodiscard]] error ended_by(const wait_limit& limit, bool is_default) const noexcept;
   /// The error for a wait that was ended by the watched descriptor.
   [[nodiscard]] error ended_by_descriptor() const noexcept;
-  /// If `ended` was made by `ended_by`, returns the corresponding error for a dropped handle;
+  /// Returns the corresponding error for a dropped handle if `ended` was made by `ended_by`;
   /// otherwise returns nothing.
   [[nodiscard]] static std::optional<error> ended_by_drop(const error& ended) noexcept;
 

@@ -57,7 +57,7 @@ class inbox_list {
 
   // Messages.
 
-  /// Adds a message to an inbox. If the inbox was destroyed, returns the place to the pool.
+  /// Adds a message to an inbox. If the inbox was destroyed, the place returns to the pool instead.
   void deliver(inbox_state& inbox, std::uint32_t place) noexcept;
 
  private:

@@ -34,7 +34,7 @@ struct alignas(32) place_record {
   std::uint32_t next = taken;  ///< the next place in a list of free, posted or filled places
 };
 
-/// The registered places of a message pool. They exist until the last handle of the pool is
+/// The registered places of a message pool. They exist until the last handle of the pool has been
 /// destroyed, and the last place has returned. Thread-safe.
 ///
 /// The free places form a list. Its first place is the one that was returned last, because that

@@ -137,8 +137,8 @@ class receive_slots {
 
   // Completions.
 
-  /// The outstanding receive with this `wr_id`; null if there is none, for example because it
-  /// belongs to an earlier queue pair of the channel.
+  /// The outstanding receive with this `wr_id`; null if there is none, for example because the
+  /// receive belongs to an earlier queue pair of the channel.
   [[nodiscard]] VERBSPP_DATA_PATH receive_slot* find(std::uint64_t wr_id) const noexcept {
     const std::uint32_t index = static_cast<std::uint32_t>(wr_id) & no_slot;
     if (index >= size_ || wr_id_of(work_operation::receive, slots_[index].id) != wr_id ||
