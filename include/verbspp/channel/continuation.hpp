@@ -87,7 +87,7 @@ class continuation : detail::list_links {
   /// Sets the limit of later waits. \pre the continuation is not waiting
   void set_limit(const wait_limit& until) noexcept {
     assert(!is_waiting());
-    limit_.emplace(wait_limit(until));  // a copy, since `until` may be the limit that this replaces
+    limit_.emplace(wait_limit(until));  // a copy, since `until` may be the limit that is replaced
     is_default_ = false;
   }
   void begin_default(wait_limit::time_point end) noexcept {
@@ -116,7 +116,7 @@ class continuation : detail::list_links {
   }
 
   function call_;
-  std::uint64_t key_ = 0;                           ///< the list is sorted by this
+  std::uint64_t key_ = 0;                           ///< the list is sorted by this key
   std::optional<detail::stoppable_limit> limit_{};  ///< the program's limit, or the default limit
   bool is_default_ = false;
   bool has_expired_ = false;

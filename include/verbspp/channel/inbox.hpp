@@ -124,7 +124,7 @@ class inbox {
                                                  const message_pool& pool) noexcept;
   void leave() noexcept;
 
-  detail::owned<detail::inbox_state> state_;  ///< null if it was moved from
+  detail::owned<detail::inbox_state> state_;  ///< null if the inbox was moved from
 };
 
 }  // namespace verbspp

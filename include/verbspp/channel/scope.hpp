@@ -72,7 +72,7 @@ class channel_batch : public send_queue_operations<channel_batch<Requests, List>
 
   detail::channel_core& core_;
   List& list_;
-  std::uint64_t first_;  ///< the number of its first request
+  std::uint64_t first_;  ///< the number of the batch's first request
 };
 
 namespace detail {

@@ -112,10 +112,10 @@ class group : public group_operations<group> {
   /// \errors those of `channel::handshake`, for the first peer that failed; `invalid_input` if
   /// there are fewer than `size()` endpoints
   [[nodiscard]] group_result<void> handshake(std::span<const endpoint> remotes) noexcept;
-  /// Ensures that these peers are connected. In a world that connects lazily, this connects the
-  /// peers that are not connected yet, and waits until both ends are connected. If a peer does not
-  /// respond in time, the program can call `connect` again. In other groups, the call only reports
-  /// the state of the peers.
+  /// Ensures that these peers are connected. In a world that connects lazily, this function
+  /// connects the peers that are not connected yet, and waits until both ends are connected. If a
+  /// peer does not respond in time, the program can call `connect` again. In other groups, the call
+  /// only reports the state of the peers.
   /// \errors for each peer: `timed_out` and `cancelled` for peers that did not respond;
   /// `not_connected` for peers that are not, or could not be, connected; the failure of a channel
   /// that broke; `invalid_input` for a number that is not below the group's size; in a world that

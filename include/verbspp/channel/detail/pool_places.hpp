@@ -192,8 +192,8 @@ class pool_places : public memory_keeper {
   std::uint32_t uses_ = 1;  ///< the number of handles and taken places
 };
 
-/// An ordered list of places that belong to one pool, and that contain messages or are posted. The
-/// places are linked through their records.
+/// An ordered list of places that belong to one pool, and that contain messages or were posted for
+/// receives. The places are linked through their records.
 struct message_list {
   static constexpr std::uint32_t none = place_record::end_of_list;
   std::uint32_t first = none;

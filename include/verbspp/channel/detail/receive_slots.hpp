@@ -39,7 +39,7 @@ struct alignas(64) receive_slot {
   scope_state* scope;  ///< valid if `in_scope` is set
   kept_memory memory;
   union {
-    std::uint32_t next;    ///< the next free slot, while this one is free
+    std::uint32_t next;    ///< while this slot is free: the next free slot
     std::uint32_t number;  ///< while it is in use: the lower bits of the receive's number
   };
 
