@@ -13,7 +13,7 @@ namespace verbspp {
 /// The rights of this side's device and of peers to access registered memory, and two options of a
 /// registration. The enumerators have the values of `ibv_access_flags`. This side's device may
 /// always read the memory. Peers access the memory through a queue pair, whose rights must permit
-/// this as well.
+/// the access as well.
 enum class access_flag : unsigned {
   local_write = IBV_ACCESS_LOCAL_WRITE,  ///< the device may write received, read or fetched data
   remote_write = IBV_ACCESS_REMOTE_WRITE,
@@ -56,9 +56,9 @@ inline constexpr access_flags window_bind = access_flag::window_bind;
 inline constexpr access_flags on_demand = access_flag::on_demand;
 /// This is a registration option rather than a right. The device's writes may reach memory in a
 /// different order from the order in which they arrived (PCI relaxed ordering), which is faster on
-/// some machines. Their order is guaranteed only after a completion has been polled, so a program
-/// must not poll on the last byte of a message instead. This is a hint, which has no effect if the
-/// device or the kernel does not support it.
+/// some machines. Only after the completion has been polled is all data certain to be in memory, so
+/// a program must not wait for the last byte of a message instead. The option is a hint, which has
+/// no effect if the device or the kernel does not support it.
 inline constexpr access_flags relaxed_ordering = access_flag::relaxed_ordering;
 /// All rights that peers can have, except the rights to RDMA flush.
 inline constexpr access_flags all_remote = remote_write | remote_read | remote_atomic;

@@ -303,8 +303,8 @@ class VERBSPP_CONSUMABLE registered_region {
   detail::registration_of<Rights> registration_;
 };
 
-/// Memory that can be registered: a contiguous range that still exists after the expression in
-/// which it is passed.
+/// Memory that can be registered: a contiguous range whose elements still exist after the
+/// expression in which the range is passed.
 template <class Memory>
 concept RegistrableMemory =
     std::ranges::contiguous_range<Memory> && std::ranges::sized_range<Memory> &&

@@ -98,12 +98,12 @@ void print(std::ostream& out, const memory_window_owner& window, memory_window_t
 /// the bind has completed.
 ///
 /// A move-only owner, which keeps its protection domain alive. Destroying the window ends the
-/// access, regardless of the queue pair that bound it. The compiler checks that the rights of the
-/// region permit the bind, and that the transport and the state of the queue pair do. The device
-/// checks that the queue pair belongs to the same protection domain, and that a window of type 2 is
-/// not still bound; otherwise, the bind completes with `memory_window_bind_error`. If a peer on
-/// RC does not have access, or uses an old rkey, its access fails with a remote access error. The
-/// program must ensure the rest:
+/// access, regardless of the queue pair that bound it. The compiler checks that the bind is
+/// permitted by the rights of the region, and by the transport and the state of the queue pair. The
+/// device checks that the queue pair belongs to the same protection domain, and that a window of
+/// type 2 is not still bound; otherwise, the bind completes with `memory_window_bind_error`. If a
+/// peer on RC does not have access, or uses an old rkey, its access fails with a remote access
+/// error. The program must ensure the rest:
 ///
 /// - The window must live until its bind has completed.
 /// - The region must live until no window is bound to it: each window must have been destroyed, or
@@ -112,7 +112,7 @@ void print(std::ostream& out, const memory_window_owner& window, memory_window_t
 ///   `deregister` returns this failure; the destructor reports it (`set_destroy_failure_handler`).
 /// - A window of type 2 must be invalidated or destroyed before the queue pair that bound it is
 ///   destroyed. Otherwise, destroying the queue pair takes most of a minute with Linux's software
-///   driver (rxe), which waits for this.
+///   driver (rxe), which waits that long for the window to be invalidated or destroyed.
 /// - A window whose bind was posted but did not succeed must not be bound again, because its rkey
 ///   is unknown. Destroy the window and create a new one.
 ///

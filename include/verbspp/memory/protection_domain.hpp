@@ -54,8 +54,8 @@ class protection_domain {
   /// thread domain. Queue pairs and shared receive queues that are created in it belong to the
   /// thread domain. Only one thread at a time may use them, so the driver may omit locks. Regions,
   /// windows and address handles that are created in it belong to `domain`, and work with queue
-  /// pairs of both. The parent domain keeps both domains alive. If `domain` is itself a parent
-  /// domain, the protection domain from which it was created takes its place.
+  /// pairs of either domain. The parent domain keeps both domains alive. If `domain` is itself a
+  /// parent domain, the protection domain from which it was created takes its place.
   /// \errors `not_supported` if the driver has no parent domains; `invalid_input` if the arguments
   /// belong to different contexts, or one of them was moved from; `resource_exhausted`, `driver`
   [[nodiscard]] static result<protection_domain> create_parent(

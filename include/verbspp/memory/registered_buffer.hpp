@@ -414,8 +414,8 @@ class VERBSPP_CONSUMABLE registered_buffer {
     return success();
   }
 
-  /// True if these array elements lie within the buffer, and one element of a request can cover
-  /// them.
+  /// True if `count` array elements, starting at index `first`, lie within the buffer, and one
+  /// element of a request can cover them.
   [[nodiscard]] VERBSPP_DATA_PATH bool has_element(std::size_t first,
                                                    std::size_t count) const noexcept {
     const std::size_t size = this->size();
@@ -439,8 +439,8 @@ class VERBSPP_CONSUMABLE registered_buffer {
                               pages_->region.lkey().value()});
   }
 
-  // A buffer has only two words, because it is moved into each request that owns it. Both are null
-  // if it was moved from.
+  // A buffer consists of only two words, because it is moved into each request that owns it. Both
+  // words are null if the buffer was moved from.
   Element* first_;
   pages_type* pages_;
 };

@@ -97,8 +97,8 @@ class remote_memory {
     return detail::encode({address_, length_, rkey_, Rights});
   }
   /// Decodes a handle.
-  /// \errors `invalid_input` if the bytes are not such a handle; `mismatch` for a different format
-  /// version; `permission` if the handle lacks one of this type's rights
+  /// \errors `invalid_input` if the bytes are not an encoded handle; `mismatch` for a different
+  /// format version; `permission` if the handle lacks one of this type's rights
   [[nodiscard]] static result<remote_memory> decode(std::span<const std::byte> bytes) noexcept {
     using description = detail::dependent<detail::remote_memory_description, Rights>;
     VERBSPP_TRY(memory, description::decode(bytes, Rights));

@@ -60,11 +60,11 @@ class shared_part;
 /// the same elements, and even a const handle permits changes to them.
 ///
 /// When the last handle has been destroyed and the last request has finished, the thread that was
-/// the last to release the buffer deregisters and frees the memory. So once a handle, or a part of
-/// it, was passed to a request, the handle may be destroyed or moved. But a request that gets
-/// elements from `gather()` or `scatter()` only *borrows* the memory: some handle must outlive this
-/// request. If deregistering fails, the failure is reported (`set_destroy_failure_handler`), and
-/// the memory is never freed.
+/// the last to release the buffer deregisters and frees the memory. So a handle or part that has
+/// been passed to a request may be destroyed or moved. But a request that gets elements from
+/// `gather()` or `scatter()` only *borrows* the memory: some handle must outlive this request. If
+/// deregistering fails, the failure is reported (`set_destroy_failure_handler`), and the memory is
+/// never freed.
 ///
 /// The buffer keeps its protection domain alive. A handle that was moved from has no elements, and
 /// making scatter-gather elements, parts or handles for peers from it returns an error.
@@ -313,7 +313,7 @@ class VERBSPP_CONSUMABLE shared_buffer {
 /// in flight at the same time.
 ///
 /// Created by `shared.part(first, count)`, even from a temporary handle. The rules for
-/// `shared_buffer` apply to it as well.
+/// `shared_buffer` apply to parts as well.
 template <access_flags Rights = access::local_write, class Element = std::byte>
   requires BufferElement<Element>
 class VERBSPP_CONSUMABLE shared_part {
