@@ -99,7 +99,7 @@ inline constexpr bool lacks =
     (transition_of<Transport, From, To>->required & static_cast<int>(Attribute)) != 0 &&
     !Given.contains(Attribute);
 
-/// Determines, for a setter, whether the transition requires its attribute.
+/// Determines, for a setter, whether the transition requires the setter's attribute.
 template <transport Transport, queue_pair_state From, queue_pair_state To,
           queue_pair_attribute Attribute>
 struct need_of_attribute {
@@ -406,7 +406,7 @@ class queue_pair_attributes {
   detail::attribute_values values_{};
 };
 
-/// Returns the attributes of a transition, of which none is set yet.
+/// Returns an empty set of attributes for a transition.
 template <transport Transport, queue_pair_state From, queue_pair_state To>
   requires TransitionExists<Transport, From, To>
 [[nodiscard]] queue_pair_attributes<Transport, From, To> attributes_for() noexcept {

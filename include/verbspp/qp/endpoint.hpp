@@ -106,13 +106,14 @@ struct endpoint {
 
   /// Decodes an endpoint. Format version 2, which has only the first 44 bytes, is accepted, too.
   /// \errors `invalid_input` if the bytes are not an endpoint: wrong length, a field out of range,
-  /// reserved bits set, a missing GID or LID that the link layer needs, an owner without generation
-  /// or the reverse; `mismatch` if they have another format version, whatever their length
+  /// reserved bits set, a missing GID or LID that the link layer needs, an owner without a
+  /// generation, or a generation without an owner; `mismatch` if they have another format version,
+  /// whatever their length
   [[nodiscard]] static result<endpoint> decode(std::span<const std::byte> bytes) noexcept;
 
   /// For programs that read endpoints from a stream: returns the encoded size of the endpoint that
-  /// begins with these bytes. If no endpoint begins with them, returns the number of bytes that
-  /// were passed, for which `decode` then reports the error.
+  /// begins with these bytes. If no endpoint begins with them, returns 44, so that the caller
+  /// passes just these bytes to `decode`, which reports the error.
   [[nodiscard]] static std::size_t encoded_size_of(
       std::span<const std::byte, former_encoded_size> beginning) noexcept;
 

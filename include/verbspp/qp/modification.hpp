@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
 /// Modifications of queue pairs with attributes that are known only at run time, such as those of
-/// librdmacm's `rdma_init_qp_attr`. They are checked against the transition table before the kernel
-/// is called. This file also defines the attributes that a connection manager supplies for a
-/// handshake.
+/// librdmacm's `rdma_init_qp_attr`. The attributes are checked against the transition table before
+/// the kernel is called. This file also defines the attributes that a connection manager supplies
+/// for a handshake.
 #pragma once
 
 #include <verbspp/base/result.hpp>
@@ -24,8 +24,8 @@ namespace verbspp {
 /// that attribute, the one that the device reports. Without IBV_QP_STATE in the mask, the queue
 /// pair remains in that state.
 ///
-/// For a queue pair that the library owns, use `queue_pair::modify_native`, which also updates the
-/// type.
+/// For a queue pair that the library owns, use `queue_pair::modify_native`, which also keeps the
+/// state in the queue pair's type up to date.
 /// \errors `invalid_input` if an attribute is missing or not accepted, there is no such transition,
 /// or the pointer is null; those of `ibv_query_qp` and, with the transition's name, of
 /// `ibv_modify_qp`
@@ -37,8 +37,8 @@ namespace verbspp {
 /// endpoint. `verbspp-cm` creates them, and so can a program that uses librdmacm itself.
 ///
 /// The manager determines the connection: port and partition, path and local address, path MTU, the
-/// peer's number and both PSNs. The builder determines the rights, timers and retry counts. For the
-/// maximum numbers of reads, the lower value of the manager and the builder is used.
+/// peer's number and both PSNs. The builder determines the rights, timers and retry counts. For
+/// each maximum number of reads, the manager's or the builder's value is used, whichever is lower.
 ///
 /// A plain value.
 struct managed_attributes {

@@ -63,7 +63,7 @@ template <std::integral Rep, class Period>
 }
 }  // namespace detail
 
-/// The sequence number (PSN) of a packet, such as that of the first packet in a direction.
+/// The sequence number (PSN) of a packet, such as the first packet in a direction.
 using packet_sequence_number = bounded<detail::packet_sequence_number_traits>;
 /// The number of times a request is retransmitted after an ACK timeout.
 using retry_count = bounded<detail::retry_count_traits>;
@@ -102,7 +102,7 @@ class rnr_retry_count {
   }
 
   [[nodiscard]] constexpr bool is_unlimited() const noexcept { return code_ == unlimited_code; }
-  /// The code for this number in verbs; 7 stands for unlimited.
+  /// The code that verbs use for this number of retries; 7 stands for unlimited.
   [[nodiscard]] constexpr std::uint8_t code() const noexcept { return code_; }
   friend constexpr bool operator==(rnr_retry_count, rnr_retry_count) noexcept = default;
 
@@ -172,7 +172,7 @@ class min_rnr_timer {
   }
   static constexpr std::uint8_t code_for(std::int64_t nanoseconds) noexcept {
     if (nanoseconds < 0) return none;
-    // Code 0 is the longest; the other durations increase with the code.
+    // Code 0 stands for the longest duration; the other durations increase with the code.
     for (std::uint8_t code = 1; code <= maximum; ++code)
       if (1000 * detail::rnr_timer_microseconds(code) >= nanoseconds) return code;
     return 1000 * detail::rnr_timer_microseconds(0) >= nanoseconds ? std::uint8_t{0} : none;
