@@ -25,7 +25,7 @@ namespace verbspp {
 /// In the program's own event loop:
 /// 1. Watch whether `file_descriptor()` is readable, with epoll or poll.
 /// 2. When it is readable, and before the first sleep: call `poll` until it returns no more queues.
-/// 3. For each of these queues, and for every queue before the first sleep: call
+/// 3. For each of these queues and, before the first sleep, for every queue: call
 ///    `request_notification`, *then* poll completions until there are no more. The order matters:
 ///    completions that arrived before the request cause no event.
 ///
@@ -34,11 +34,11 @@ namespace verbspp {
 /// therefore return to step 2 before it sleeps again. Other threads should not wait on a channel
 /// whose file descriptor a loop watches.
 ///
-/// The library acknowledges events, several at a time, and the remaining ones before it destroys a
-/// queue, so that destroying a queue never waits for an acknowledgement. A shared handle, which is
-/// cheap to copy. The channel's queues keep it alive, and it keeps its context alive. Thread-safe:
-/// an event is returned to at most one caller of `poll` or `wait`, and wakes all threads in the
-/// `wait` of its queue.
+/// The library acknowledges several events at a time. Before it destroys a queue, it acknowledges
+/// the remaining ones, so that destroying a queue never waits for an acknowledgement. A shared
+/// handle, which is cheap to copy. The channel's queues keep it alive, and it keeps its context
+/// alive. Thread-safe: an event is returned to at most one caller of `poll` or `wait`, and wakes
+/// all threads in the `wait` of its queue.
 ///
 /// A moved-from handle is empty: its file descriptor is -1, its native handle is null, and calls
 /// that need the device return `invalid_input`. Calling its `context` is an error, for which debug
@@ -75,7 +75,7 @@ class completion_channel {
   /// \errors `driver` if the device no longer exists
   [[nodiscard]] result<std::optional<waitable_completion_queue>> poll() const noexcept;
   /// Waits for the next event and returns its queue. The result is empty only if the limit has
-  /// expired, which includes a stop request. Signals do not end the wait.
+  /// expired or a stop was requested. Signals do not end the wait.
   /// \errors `driver` if the device no longer exists; `resource_exhausted` if no file descriptor is
   /// left (only with a stop token)
   [[nodiscard]] result<std::optional<waitable_completion_queue>> wait(

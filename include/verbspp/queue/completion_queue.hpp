@@ -112,9 +112,9 @@ struct completion_queue_state : counted {
   /// \returns the number of events so far
   [[nodiscard]] result<std::uint64_t> ask_to_be_woken(notify_for which) noexcept;
   /// Like `ask_to_be_woken` with `every_completion`, but for a queue whose events only the library
-  /// reads. If an event that this function requested earlier has not been read yet, it does not
-  /// request another one, because that event will wake the thread. So at most one of its events is
-  /// unread at any time.
+  /// reads. If an event that it requested earlier has not been read yet, this function does not
+  /// request another one, because the unread event will wake the thread. So at most one of its
+  /// events is unread at any time.
   [[nodiscard]] result<std::uint64_t> stay_wakeable() noexcept;
   /// Reads the events that have arrived, so that they do not accumulate. Called when a wait does
   /// not need to sleep, and for event loops.
@@ -200,8 +200,8 @@ class completion_queue {
   /// Releases the queue to the caller, which must destroy the queue before its context is closed
   /// and, if it has a completion channel, before that channel is destroyed. If the library created
   /// that channel, keep a handle to it, or release it, too.
-  /// \errors `busy` if there are other handles to the queue, such as that of a queue pair; this
-  /// handle then keeps the queue. `invalid_input` if this handle was moved from
+  /// \errors `busy` if there are other handles to the queue, such as one that a queue pair keeps;
+  /// this handle then keeps the queue. `invalid_input` if this handle was moved from
   [[nodiscard]] result<ibv_cq*> release() && noexcept;
 
   /// Polls for completions, and writes them to the slots of `into`; does not wait for any.
@@ -231,7 +231,7 @@ class completion_queue {
 
   /// Returns this queue with all or some of the features that it was created with, for code that
   /// was passed only a `completion_queue`.
-  /// \errors `invalid_input` if it was not created with all of them
+  /// \errors `invalid_input` if the queue was not created with all of `Features`
   template <completion_features Features>
   [[nodiscard]] result<completion_queue_with<Features>> with() const noexcept;
 

@@ -111,9 +111,9 @@ VERBSPP_DATA_PATH void show(Visit& visit, ibv_cq_ex* queue) {
 
 }  // namespace detail
 
-/// A completion queue with features beyond polling for `work_completion`s: threads can sleep on it
-/// (`waitable_completion_queue`), it can be read field by field (`extended_completion_queue`), its
-/// driver may omit locks, or several of these:
+/// A completion queue with one or more features beyond polling for `work_completion`s: threads can
+/// sleep on it (`waitable_completion_queue`), completions can be read field by field
+/// (`extended_completion_queue`), or the driver may omit locks:
 ///
 ///     using timed_queue = completion_queue_with<completion_feature::waitable |
 ///                                               completion_feature::timestamp>;
@@ -243,8 +243,8 @@ class completion_queue_with : public completion_queue {
   /// With `solicited_only`, a successful completion that is not solicited does not end the sleep.
   /// The wait still returns available completions of both kinds.
   ///
-  /// \returns the filled slots, which are the first ones of `into`; empty only if the limit
-  /// expires, which includes a stop request. Signals do not end the wait.
+  /// \returns the filled slots, which are the first ones of `into`; empty only if the limit has
+  /// expired or a stop was requested. Signals do not end the wait.
   /// \errors `invalid_input` if there are no slots; `driver` if the queue is broken or the device
   /// no longer exists; `resource_exhausted` if no file descriptor is left (only with a stop token).
   /// A thread that sleeps in this function is not woken when the queue fails. The failure is
@@ -282,8 +282,9 @@ class completion_queue_with : public completion_queue {
   }
 
   /// Waits as `wait` does, and calls `visit` for each completion, as `poll_each` does: for at most
-  /// `most` completions, all in one polling session. No polling session is open while it sleeps.
-  /// \returns the number of completions; 0 only if the limit expires
+  /// `most` completions, all in one polling session. No polling session is open while the thread
+  /// sleeps.
+  /// \returns the number of completions; 0 only if the limit has expired or a stop was requested
   /// \errors those of `poll_each` and `wait`, `invalid_input` if `most` is 0
   template <class Visit>
   result<std::size_t> wait_each(Visit&& visit, const wait_limit& until, std::size_t most = SIZE_MAX,

@@ -18,8 +18,8 @@
 
 namespace verbspp {
 
-/// A request that succeeded, with the fields `Fields` of its completion. A plain value, to which
-/// these fields have been copied, except the queue pair number: `extended_completion` has that.
+/// A request that succeeded, with the fields `Fields` of its completion. A plain value with copies
+/// of these fields, except the queue pair number, which only `extended_completion` returns.
 template <completion_features Fields>
 class extended_completed_work {
  public:
@@ -86,13 +86,14 @@ class extended_completed_work {
   {
     return verbspp::service_level::assume(service_level_);
   }
-  /// The time in ticks of the device's clock, whose frequency is `context::device_clock_khz`.
+  /// The time of completion, in ticks of the device's clock, whose frequency is
+  /// `context::device_clock_khz`.
   [[nodiscard]] std::uint64_t timestamp() const noexcept
     requires HasCompletionFields<Fields, completion_feature::timestamp>
   {
     return timestamp_;
   }
-  /// The time in nanoseconds since 1970.
+  /// The time of completion, in nanoseconds since 1970.
   [[nodiscard]] std::uint64_t wall_clock() const noexcept
     requires HasCompletionFields<Fields, completion_feature::wall_clock>
   {

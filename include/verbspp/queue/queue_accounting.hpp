@@ -44,8 +44,8 @@ class send_queue_accounting {
   [[nodiscard]] constexpr std::optional<ticket> take(bool signaled) noexcept {
     if (is_full()) return std::nullopt;
     const std::uint64_t position = posted_++;
-    // If this request and the unsignaled requests before it fill half of the queue, it has to be
-    // signaled. So a full queue has a signaled request, whose completion frees places.
+    // If this request and the unsignaled requests before it fill half of the queue, this request
+    // has to be signaled. So a full queue has a signaled request, whose completion frees places.
     const bool must = position - signaled_up_to_ + 1 >= longest_unsignaled_;
     const ticket made{
         .position = position, .signaled = signaled || must, .signaled_before = signaled_up_to_};
@@ -83,7 +83,7 @@ class send_queue_accounting {
 
 /// Counts the free places in a completion queue, so that it cannot overrun. Reserve a place for
 /// each request before it is posted, and release the place after its completion has been polled. An
-/// unsignaled request needs a place, too, because it has a completion if it fails: release the
+/// unsignaled request needs a place, too, because it has a completion if it fails. Release its
 /// place after the completion of a later request in the same send queue has been polled.
 class completion_queue_accounting {
  public:

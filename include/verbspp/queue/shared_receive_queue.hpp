@@ -80,8 +80,8 @@ class shared_receive_queue {
   [[nodiscard]] static result<shared_receive_queue> from_native(
       const class protection_domain& domain, ibv_srq* native, ownership whose) noexcept;
   /// Releases the queue to the caller, which must destroy it before its protection domain.
-  /// \errors `busy` if there are other handles to the queue, such as that of a queue pair; this
-  /// handle then keeps the queue. `invalid_input` if this handle was moved from
+  /// \errors `busy` if there are other handles to the queue, such as one that a queue pair keeps;
+  /// this handle then keeps the queue. `invalid_input` if this handle was moved from
   [[nodiscard]] result<ibv_srq*> release() && noexcept;
 
   /// Provides memory for a message to any of the queue pairs (`ibv_post_srq_recv`). The memory
