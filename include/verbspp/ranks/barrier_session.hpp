@@ -32,11 +32,11 @@ class world;
 /// Destroying a session that is not done, or its world, aborts the barrier. The connected ranks are
 /// notified: on a rank that still waits, the barrier fails, and the result for this rank is
 /// `cancelled`. The destructor waits until the devices of the other ranks have acknowledged the
-/// notification, which takes microseconds, and 0.2 s at most. Then it closes each connection on
-/// which a signal of the barrier has not been acknowledged, as when a limit is reached, which takes
-/// up to 50 ms for each. The next step works, unless a connection was closed or is broken (see
-/// `world::mend`). In a world that was joined lazily, the destructor also answers other ranks (see
-/// `world::serve`).
+/// notification, which takes microseconds, and 0.2 s at most. Then, as when a limit is reached, it
+/// closes each connection on which a signal of the barrier has not been acknowledged. This takes up
+/// to 50 ms for each connection. The next step works, unless a connection was closed or is broken
+/// (see `world::mend`). In a world that was joined lazily, the destructor also answers other ranks
+/// (see `world::serve`).
 ///
 /// A move-only owner. A session that was moved from, or whose result was taken, is empty, and its
 /// calls that return a result fail (`invalid_input`). Thread rule: as for the world.
@@ -49,10 +49,10 @@ class barrier_session {
   ~barrier_session();
 
   /// Proceeds as far as possible without waiting for other ranks. In a world that was joined
-  /// lazily, this may get the data of ranks from the bootstrap. That takes up to 200 ms in total
-  /// for the ranks to which this rank connects, and up to 200 ms for each rank that asks to be
-  /// connected. When the limit is reached, this may close connections, which takes up to 50 ms for
-  /// each.
+  /// lazily, this function may get the data of ranks from the bootstrap. That takes up to 200 ms in
+  /// total for the ranks to which this rank connects, and up to 200 ms for each rank that asks to
+  /// be connected. When the limit is reached, this function may close connections, which takes up
+  /// to 50 ms for each one.
   /// \returns true when the barrier is over: all ranks have arrived, or it has failed
   /// \errors `invalid_input` if the session is empty
   [[nodiscard]] result<bool> advance() noexcept;

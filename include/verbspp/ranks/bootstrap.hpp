@@ -49,10 +49,10 @@ concept PutsGetsAndFences =
 /// from 0 to size - 1.
 ///
 /// Thread rule: all functions are called on the thread that uses the world. A limit may be used
-/// only on that thread, and only during that call, because its stop token may belong to the world,
-/// which uses it to check whether other ranks have reported that a step failed. A bootstrap that
-/// has its own threads must therefore check the limit on the calling thread, and pass the outcome
-/// to those threads.
+/// only on that thread, and only during the call to which it is passed. Its stop token may belong
+/// to the world, which uses the token to check whether other ranks have reported that a step
+/// failed. A bootstrap that has its own threads must therefore check the limit on the calling
+/// thread, and pass the outcome to those threads.
 template <class Model>
 concept Bootstrap = detail::because(
     detail::PutsGetsAndFences<Model>,

@@ -29,11 +29,12 @@ class pmix_session;
 /// together.
 class pmix_bootstrap {
  public:
-  /// True if this process was started by such a launcher.
+  /// True if this process was started by a launcher that supports PMIx.
   [[nodiscard]] static bool is_launched() noexcept;
   /// Connects to the launcher.
   /// \errors `not_supported` if the library was built without PMIx; `not_found` if this process was
-  /// not started by such a launcher; `driver` for errors that PMIx reports; `resource_exhausted`
+  /// not started by a launcher that supports PMIx; `driver` for errors that PMIx reports;
+  /// `resource_exhausted`
   [[nodiscard]] static result<pmix_bootstrap> open() noexcept;
 
   [[nodiscard]] std::uint32_t rank() const noexcept;

@@ -41,8 +41,8 @@ struct tcp_launch {
 /// network that only trusted processes can reach.
 ///
 /// All copies share one connection. Destroying the last copy leaves the world. Since the meeting
-/// point is a thread of rank 0, rank 0's destructor then waits until all ranks that have joined
-/// have left, for at most 5 seconds. The functions of a moved-from object that return a `result`
+/// point is a thread of rank 0, rank 0's destructor then waits, for at most 5 seconds, until all
+/// ranks that have joined have left. The functions of a moved-from object that return a `result`
 /// fail (`invalid_input`); its rank and size are 0. Thread rule: one thread at a time for all
 /// copies together.
 class tcp_bootstrap {
@@ -51,10 +51,10 @@ class tcp_bootstrap {
   /// \errors `invalid_input` if the rank, size, name or meeting point is not valid; `busy` if this
   /// rank has already joined at the meeting point, the port of the meeting point is in use, or too
   /// many other clients have connected to it; `mismatch` if the meeting point belongs to a
-  /// different world, or uses another version of the protocol; `not_found` if its host's name has
-  /// no address, or could not be resolved; `not_connected` if the connection to it is lost;
-  /// `timed_out` and `cancelled` when the limit is reached; `resource_exhausted`; at rank 0, as
-  /// `tcp_listener::open`
+  /// different world, or uses another version of the protocol; `not_found` if the host name of the
+  /// meeting point has no address, or could not be resolved; `not_connected` if the connection to
+  /// the meeting point is lost; `timed_out` and `cancelled` when the limit is reached;
+  /// `resource_exhausted`; on rank 0, those of `tcp_listener::open`
   [[nodiscard]] static result<tcp_bootstrap> join(const tcp_launch& launch,
                                                   const wait_limit& limit) noexcept;
   /// Joins the world that the environment variables VERBSPP_RANK, VERBSPP_WORLD_SIZE and

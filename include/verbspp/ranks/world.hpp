@@ -190,11 +190,11 @@ class world {
     return connect_later(std::move(launched), group(std::move(prepared)), like, limit);
   }
 
-  /// Answers connection requests that other ranks have sent, in a world that was joined lazily. It
-  /// does not wait for requests. Call it every few milliseconds while other ranks may be
-  /// connecting, unless the program waits in another call that answers. When a rank sends its first
-  /// request, this call gets that rank's data from the bootstrap, which may take up to 200 ms, and
-  /// resolves its address. If that fails, no new rank is answered for one second.
+  /// In a world that was joined lazily, answers connection requests that other ranks have sent.
+  /// This function does not wait for requests. Call it every few milliseconds while other ranks may
+  /// be connecting, unless the program waits in another call that answers. When a rank sends its
+  /// first request, this call gets that rank's data from the bootstrap, which may take up to 200
+  /// ms, and resolves its address. If that fails, no new rank is answered for one second.
   void serve() noexcept;
 
   [[nodiscard]] std::uint32_t rank() const noexcept;
@@ -209,8 +209,8 @@ class world {
   [[nodiscard]] std::string_view name(std::uint32_t rank) const noexcept;
 
   /// Sends this rank's value to all ranks, and returns the values of all ranks, in the order of the
-  /// ranks. Values are numbers, text, named structures, handles to remote memory, and tuples of
-  /// these, as in an exchange. This call uses the bootstrap, so it is meant for setup.
+  /// ranks. As in an exchange, a value can be a number, text, a named structure, a handle to remote
+  /// memory, or a tuple of these. This call uses the bootstrap, so it is meant for setup.
   /// \errors those of the bootstrap, with the rank if there is one; `invalid_input` if the bytes
   /// that a rank sent do not represent such a value; for handles to remote memory, those of
   /// `remote_memory::decode`
