@@ -41,8 +41,8 @@ class datagram_destination {
   [[nodiscard]] ibv_ah* handle() const noexcept { return handle_; }
   [[nodiscard]] queue_pair_number number() const noexcept { return number_; }
   [[nodiscard]] queue_key key() const noexcept { return key_; }
-  /// The maximum length of a datagram, above which posting it fails; `unknown_size` if the maximum
-  /// is not known.
+  /// The maximum length of a datagram, or `unknown_size` if it is not known. Posting a longer
+  /// datagram fails.
   [[nodiscard]] std::uint32_t most_bytes() const noexcept { return most_bytes_; }
 
  private:
@@ -78,7 +78,8 @@ class VERBSPP_CONSUMABLE address_handle {
   [[nodiscard]] static result<address_handle> from_native(const class protection_domain& domain,
                                                           ibv_ah* native, ownership whose) noexcept;
   /// Returns the native address handle, and ends its use by the library. Unless it was borrowed,
-  /// the caller must destroy it before the protection domain. Returns null if this was moved from.
+  /// the caller must destroy it before the protection domain. Returns null if this address handle
+  /// was moved from.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES ibv_ah* release() && noexcept {
     return std::exchange(native_, nullptr);
   }

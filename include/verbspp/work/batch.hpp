@@ -34,7 +34,8 @@ namespace detail {
 [[nodiscard, gnu::cold]] batch_error extended_post_failure(
     int returned, std::uint32_t longest_inline, std::size_t most_elements,
     const queue_pair_capacities& granted) noexcept;
-/// Returns the error for an addition with which the batch would have `count` of `what`.
+/// Returns the error for an addition that would make the batch too long: it would have `count` of
+/// `what`, and has room for `limit`.
 [[nodiscard]] error batch_too_long(const char* what, std::size_t count, std::size_t limit) noexcept;
 
 /// A batch that is being posted through the extended interface.

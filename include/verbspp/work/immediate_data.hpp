@@ -34,8 +34,8 @@ class immediate_data {
   friend constexpr bool operator==(immediate_data, immediate_data) noexcept = default;
 
  private:
-  // This is used instead of htonl, because clang can check that it does not block, even without
-  // optimization.
+  // This function is used instead of htonl, because clang can check even without optimization that
+  // this function does not block.
   static constexpr std::uint32_t big_endian(std::uint32_t number) noexcept {
     return __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ ? __builtin_bswap32(number) : number;
   }

@@ -117,8 +117,8 @@ struct operation_traits<datagram_operation> : detail::usual_operation<datagram_o
   }
 };
 
-/// Provides memory for one message from the peer. It is posted to a receive queue, so it has no
-/// `operation_traits`.
+/// Provides memory for one message from the peer. This operation is posted to a receive queue, so
+/// it has no `operation_traits`.
 struct receive_operation {
   scatter_list elements{};
 };
@@ -178,7 +178,7 @@ struct operation_traits<read_operation> : detail::usual_operation<read_operation
   }
 };
 
-/// Replaces the remote word by `desired` if it equals `expected`. In any case, the previous value
+/// Replaces the remote word with `desired` if it equals `expected`. In any case, the previous value
 /// of the word is written to `result`, in host byte order.
 struct compare_and_swap_operation {
   scatter_element result;  ///< 8 bytes
@@ -208,8 +208,8 @@ struct operation_traits<compare_and_swap_operation>
   }
 };
 
-/// Adds to the remote word. The previous value of the word is written to `result`, in host byte
-/// order.
+/// Adds `addend` to the remote word. The previous value of the word is written to `result`, in host
+/// byte order.
 struct fetch_and_add_operation {
   scatter_element result;  ///< 8 bytes
   remote_word remote;
@@ -315,7 +315,7 @@ concept LibibverbsFlushes =
 /// Writes eight bytes to the peer's memory in one step, so any reader there, including the peer's
 /// processor, sees either all of the old bytes or all of the new ones.
 struct atomic_write_operation {
-  std::uint64_t value = 0;    ///< in the byte order of this host; copied when it is posted
+  std::uint64_t value = 0;    ///< in the byte order of this host; copied when posted
   remote_destination remote;  ///< at least eight bytes, at an address that is a multiple of 8
   bool fenced = false;
 };

@@ -108,8 +108,8 @@ class VERBSPP_CONSUMABLE send_queue_operations {
       "post_compare_and_swap needs .result = region.scatter(0, 8).value() and .remote = "
       "remote_word::at(memory, offset).value(), and takes {.result, .remote, .expected, .desired, "
       ".fenced}, in this order; on a queue pair, a tag {.id, .signaled} can follow");
-  /// Adds to a word in the peer's memory in one step. The 8 bytes of memory for the result belong
-  /// to the device until the request has completed.
+  /// Adds a number to a word in the peer's memory, in one step. The 8 bytes of memory for the
+  /// result belong to the device until the request has completed.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH auto post_fetch_and_add(
       const fetch_and_add_operation& operation, Tag tag = {}) noexcept VERBSPP_NONBLOCKING
     requires CarriesAtomics<Transport> && AcceptsSends<State>
@@ -123,8 +123,8 @@ class VERBSPP_CONSUMABLE send_queue_operations {
       "this order; on a queue pair, a tag {.id, .signaled} can follow");
 
   /// Writes eight bytes to the peer's memory in one step (`ibv_wr_atomic_write`).
-  /// \errors in addition, `invalid_input` if the remote memory is shorter or not aligned to 8;
-  /// `not_supported` if the queue pair lacks this operation
+  /// \errors in addition, `invalid_input` if the remote memory is shorter than 8 bytes, or not
+  /// aligned to 8 bytes; `not_supported` if the queue pair lacks this operation
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH auto post_atomic_write(
       const atomic_write_operation& operation, Tag tag = {}) noexcept VERBSPP_NONBLOCKING
     requires CarriesAcknowledgedWrites<Transport> && PostsExtended<Posting> &&
@@ -157,8 +157,8 @@ class VERBSPP_CONSUMABLE send_queue_operations {
       "post_flush needs memory of the peer in .remote, and takes {.remote, .placement, .scope, "
       ".fenced}, in this order; on a queue pair, a tag {.id, .signaled} can follow");
 
-  /// Sends, and invalidates an rkey of the peer. Only for devices that support this operation
-  /// (`IBV_DEVICE_MEM_MGT_EXTENSIONS`).
+  /// Sends a message, and invalidates an rkey of the peer. Only for devices that support this
+  /// operation (`IBV_DEVICE_MEM_MGT_EXTENSIONS`).
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH auto post_send_with_invalidate(
       const send_with_invalidate_operation& operation, Tag tag = {}) noexcept VERBSPP_NONBLOCKING
     requires CarriesInvalidation<Transport> && AcceptsSends<State>
@@ -189,10 +189,10 @@ class VERBSPP_CONSUMABLE send_queue_operations {
   /// as far as the queue pair's access flags allow, and the window's previous handle is invalid. A
   /// part of zero bytes unbinds a window of type 1. In a batch, windows must be of type 2, each can
   /// be bound once, and the handle is valid only if the bind is posted.
-  /// \errors in addition, `invalid_input` if window and region are in different protection domains,
-  /// for a window of type 2 and zero bytes, or if the window was moved from; `not_supported` if the
-  /// device cannot bind a part of this length (some devices: more than 2 GiB). After an error, the
-  /// window is unchanged
+  /// \errors in addition, `invalid_input` if the window and the region are in different protection
+  /// domains, if the window is of type 2 and the part has zero bytes, or if the window was moved
+  /// from; `not_supported` if the device cannot bind a part of this length (on some devices, more
+  /// than 2 GiB). After an error, the window is unchanged
   template <memory_window_type Type, access_flags Rights>
     requires BindsWindows<Transport> && AcceptsSends<State>
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH auto post_bind(

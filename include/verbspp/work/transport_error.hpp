@@ -52,8 +52,8 @@ class transport_error {
  public:
   constexpr transport_error() noexcept = default;
   /// Converts the error of a call. If it was converted from a `work_error`, this object stands for
-  /// a failed request (`work`), unless the call was refused because such a request had broken the
-  /// connection before. Otherwise, it stands for a failed call (`call`).
+  /// a failed request (`work`), unless the call was refused because an earlier failed request had
+  /// broken the connection. Otherwise, it stands for a failed call (`call`).
   transport_error(const error& call) noexcept;
   constexpr transport_error(const work_error& work) noexcept : work_(work), is_work_(true) {}
   transport_error(const batch_error& batch) noexcept : call_(batch) {}

@@ -122,8 +122,9 @@ class work_error {
     copy.peer_ = peer.value();
     return copy;
   }
-  /// Returns a copy of this error of a flushed request, with the cause that broke the connection.
-  /// `cause` is a string that lives as long as the program, or null if the cause is unknown.
+  /// For the error of a flushed request: returns a copy that also contains the cause that broke the
+  /// connection. `cause` is a string that lives as long as the program, or null if the cause is
+  /// unknown.
   [[nodiscard]] constexpr work_error with_cause(const char* cause) const noexcept {
     work_error copy = *this;
     copy.cause_ = cause;
