@@ -50,8 +50,8 @@ class buffer {
 };
 
 /// The messages that both ends send. All are taken from the same random bytes; message i starts at
-/// block i modulo 8. So no message is copied, and all but very short messages differ from the
-/// previous one.
+/// block i modulo 8. So no message is copied, and each message, unless it is very short, differs
+/// from the previous one.
 class script {
  public:
   static result<script> write(const options& given) {
@@ -95,8 +95,8 @@ bool same(std::span<const std::byte> a, std::span<const std::byte> b, bool whole
 }
 
 /// True if this can be the first message of ibv_rc_pingpong's client: each byte is 0x7b, except
-/// that the first byte of a page may be zero. It must be zero if `with_zeros`, which means that the
-/// client runs with --chk.
+/// that the first byte of a page may be zero. It must be zero if `with_zeros` is true, which means
+/// that the client runs with --chk.
 bool is_first_of_ibv_client(std::span<const std::byte> message, bool with_zeros) {
   constexpr std::byte fill{0x7b};
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
@@ -108,8 +108,8 @@ bool is_first_of_ibv_client(std::span<const std::byte> message, bool with_zeros)
   return true;
 }
 
-/// Plays the rounds over a connection whose receives are posted. Refers to the memory of the
-/// messages, which the caller owns.
+/// Plays the rounds over a connection on which the receives have been posted. The caller owns the
+/// memory of the messages.
 class game {
  public:
   game(const options& given, const script& lines, const memory_region<>& outgoing,

@@ -44,8 +44,8 @@ transport_result<completed_work> finish(const completion_queue& queue) {
 transport_result<void> visit(connected& client, const completion_queue& queue,
                              const protection_domain& domain,
                              const remote_memory<shown & access::all_remote>& memory) {
-  // Treats the peer's memory as an object: its fields and elements can be addressed, and are
-  // checked against its length.
+  // Treats the peer's memory as an object, whose fields and array elements can be addressed. `at`
+  // checks that the memory is large enough, and `element` checks the index.
   VERBSPP_TRY(remote, (remote_object < board, shown & access::all_remote > ::at(memory)));
   const auto scores = remote.field(&board::scores);
   VERBSPP_TRY(third, scores.element(3));

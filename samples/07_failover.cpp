@@ -49,7 +49,7 @@ struct outcome_of_parts {
   std::size_t flushed = 0;         ///< the number of requests that were flushed
 };
 
-/// Takes the completions of all parts. A queue pair that fails completes every request in flight.
+/// Takes the completions of all parts. When a queue pair fails, every request in flight completes.
 result<outcome_of_parts> collect(const completion_queue& queue) {
   outcome_of_parts outcome;
   std::array<work_completion, parts> slots;

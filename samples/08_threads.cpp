@@ -23,8 +23,8 @@ constexpr std::uint64_t writes_per_thread = 1000;
 constexpr std::size_t word_size = sizeof(std::uint64_t);
 constexpr access_flags target_rights = access::local_write | access::remote_write;
 
-/// The objects that the threads share. The library adds no locks, because those of libibverbs are
-/// sufficient.
+/// The objects that the threads share. The library adds no locks, because libibverbs already has
+/// sufficient locks.
 struct shared {
   connected_queue_pair<transport::rc> queue_pair;
   completion_queue queue;
@@ -67,8 +67,8 @@ transport_result<void> work(shared& all, std::size_t which) {
 transport_result<void> run(std::string_view device_name) {
   VERBSPP_TRY(context, open_device(device_name));
   VERBSPP_TRY(domain, protection_domain::allocate(context));
-  // The completion queue is longer than the send queue, which limits the number of requests in
-  // flight.
+  // The send queue limits the number of requests in flight. The completion queue is longer, so it
+  // has room for all of their completions.
   VERBSPP_TRY(queue, completion_queue::create(context, 256));
   VERBSPP_TRY(prepared, build_queue_pair<transport::rc>()
                             .protection_domain(domain)

@@ -44,7 +44,7 @@ result<std::array<std::byte, Size>> trade(int socket, const std::array<std::byte
   return theirs;
 }
 
-/// Returns when the peer has called this as well.
+/// Returns when the peer has called this function as well.
 result<void> meet(int socket) {
   VERBSPP_TRYV(trade(socket, std::array{std::byte{'m'}}));
   return success();

@@ -14,7 +14,7 @@
 ///
 ///     13_seqlock_table [DEVICE [MICROSECONDS]]
 ///
-/// Between requests, the server changes the first row, and pauses for this time in the middle of
+/// Between requests, the server changes the first row, and pauses for MICROSECONDS in the middle of
 /// each of these changes, so that clients do read in the middle of a change.
 
 #include <verbspp/channel.hpp>
@@ -165,7 +165,7 @@ struct connection {
   inbox requests;
 };
 
-/// Changes rows as clients request it, until a stop is requested. Between requests, changes the
+/// Changes rows when clients request it, until a stop is requested. Between requests, changes the
 /// first row, with a pause in the middle of each change.
 transport_result<void> serve(std::vector<connection>& connections, std::span<row> table,
                              std::chrono::microseconds pause, const std::stop_token& stop) {

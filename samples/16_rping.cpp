@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
 /// Connects by IP address, and implements the protocol of rdma-core's rping, which can be the other
-/// end. The client offers two buffers: the server reads the first one, and writes the text to the
-/// second one. The server serves one client, then exits.
+/// end. The client offers two buffers: the server reads a text from the first one, and writes it to
+/// the second one. The server serves one client, then exits.
 ///
 ///     16_rping -s [-a ADDRESS] [-p PORT] [-v]                              the server
 ///     16_rping -c -a ADDRESS [-p PORT] [-C COUNT] [-S SIZE] [-v] [-V]      the client

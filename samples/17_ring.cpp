@@ -90,7 +90,7 @@ transport_result<way> measure(channel& to, const registered_buffer<rights>& from
   return found;
 }
 
-/// A measured number that is shown for each pair.
+/// A measured number that is shown for each pair of ranks.
 struct matrix {
   const char* title;
   const char* unit;

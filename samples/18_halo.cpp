@@ -212,7 +212,8 @@ class halo {
     // This waits up to three times the limit: a neighbour may itself be waiting in a collective
     // step, and needs time to find out which rank has failed.
     for (const wait_limit until(3 * limit_); !arrived; arrived = edge.poll()) {
-      // A wait on the group aborts nothing when its limit is reached; a wait on the handle would.
+      // A wait on the group breaks nothing when its limit is reached; a wait on the handle would
+      // break the channel.
       std::array<arrival, 4> news{};
       const auto any = world_->peers().wait(news, question_after);
       if (any.has_value()) continue;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// An echo server with coroutines: one serves each client, and a single thread runs all of them.
-/// The server stops gracefully, while clients are still connected. The clients are threads of this
+/// An echo server with one coroutine for each client. A single thread runs all coroutines. The
+/// server stops gracefully, while clients are still connected. The clients are threads of this
 /// program.
 
 #include <verbspp/coroutine.hpp>

@@ -33,7 +33,7 @@ using asio::use_awaitable;
 
 constexpr unsigned count = 100;
 
-/// Echoes messages, from the places of the pool that they were received into.
+/// Echoes messages directly from the places of the pool in which they arrived.
 awaitable<transport_result<void>> echo(asio_channel& link, inbox& requests) {
   for (unsigned i = 0; i < count; ++i) {
     VERBSPP_CO_TRY(request, co_await link.async_wait(requests, use_awaitable));

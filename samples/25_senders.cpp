@@ -33,7 +33,7 @@ struct awaited_outcome {
     value = completed;
     is_set.notify_one();  // under the lock, because the waiting thread destroys this object
   }
-  /// \returns empty if the operation has not completed in time
+  /// \returns nothing if the operation has not completed in time
   [[nodiscard]] std::optional<outcome> wait(std::chrono::milliseconds patience) {
     std::unique_lock lock(mutex);
     is_set.wait_for(lock, patience, [this] { return value.has_value(); });
@@ -71,7 +71,7 @@ struct starter {
 };
 
 /// Starts an operation on the thread that polls the hub, and waits until it has completed. Requests
-/// a stop when the time is over.
+/// a stop if it has not completed after `patience`.
 template <class Sender>
 outcome sync_wait(const channel_hub& hub, const Sender& work,
                   std::chrono::milliseconds patience = 30s) {

@@ -69,7 +69,7 @@ struct handler {
 };
 
 /// The values. One thread executes the calls, but while a call waits for the memory of its client,
-/// another one may replace the value. So each access keeps its value alive.
+/// another call may replace the value. So each access keeps its value alive.
 class store {
  public:
   explicit store(const protection_domain& domain) : domain_(domain) {}

@@ -8,7 +8,7 @@
 
 namespace common {
 
-/// Opens the device with that name, or the first device if no name is given.
+/// Opens the device with the given name, or the first device if no name is given.
 inline verbspp::result<verbspp::context> open(const std::optional<std::string>& device) {
   using namespace verbspp;
   if (device) return open_device(*device);

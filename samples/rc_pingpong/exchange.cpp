@@ -118,8 +118,8 @@ result<endpoint> exchange::receive_endpoint(const endpoint& local) const {
     VERBSPP_TRYV(receive(std::as_writable_bytes(std::span(text)), exchange_limit));
     return from_ibv_text(text, local);
   }
-  // Endpoints have two formats, and the peer sends at least the length of the shorter one. These
-  // bytes show how many more follow.
+  // Endpoints have two formats, and the peer sends at least as many bytes as the shorter one has.
+  // These bytes show how many more follow.
   std::array<std::byte, endpoint::encoded_size> bytes{};
   const auto beginning = std::span(bytes).first<endpoint::former_encoded_size>();
   VERBSPP_TRYV(receive(beginning, exchange_limit));

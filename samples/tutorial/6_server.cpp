@@ -52,7 +52,7 @@ result<void> accept(const protection_domain& domain, hub_clients<account>& clien
   return success();
 }
 
-/// Answers requests, until a stop is requested. Several threads may run this.
+/// Answers requests, until a stop is requested. Several threads may run this function.
 result<void> answer(hub_clients<account>& clients, const std::stop_token& stop) {
   for (;;) {
     VERBSPP_TRY(client, clients.wait(stop));
@@ -61,7 +61,8 @@ result<void> answer(hub_clients<account>& clients, const std::stop_token& stop) 
     if (client.link().is_connected()) continue;
     std::cout << "client " + std::to_string(client.data().number) + " left after " +
                      std::to_string(client.data().answered) + " answers\n";
-    // The turn ends with `client`. The table then removes the client, whose channel has broken.
+    // The turn ends when `client` is destroyed. The table then removes the client, whose channel
+    // has broken.
   }
 }
 
