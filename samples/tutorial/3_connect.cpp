@@ -19,7 +19,7 @@ using namespace std::chrono_literals;
 using text_buffer = registered_buffer<access::local_write, char>;
 
 constexpr auto patience = 30s;
-// Both ends have to use the same options.
+// Both ends have to use the same name and version.
 constexpr exchange_options protocol{.application = "tutorial 3", .version = 1};
 
 transport_result<void> serve(const protection_domain& domain, std::string_view port) {
