@@ -68,8 +68,8 @@ transport_result<void> write_blocks(channel& peer, const block_buffer& source,
   }
 
   // Scoped: the requests are in flight together, and all of them have finished when `scope`
-  // returns, even if one fails. Its error distinguishes a failure of the function from failures of
-  // requests.
+  // returns, even if one fails. The error of `scope` shows whether the function or requests have
+  // failed.
   VERBSPP_TRYV(peer.scope(
       [&](channel_scope& scope) -> result<void> {
         for (std::size_t at = blocks / 2 * block; at < blocks * block; at += block) {

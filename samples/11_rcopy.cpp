@@ -70,7 +70,7 @@ result<std::uint64_t> receive_number(const tcp::connection& peer, const wait_lim
 /// Converts a number to the type that errors store.
 constexpr std::int64_t signed_of(std::uint64_t number) { return static_cast<std::int64_t>(number); }
 
-/// The part that both ends have in common. It lasts for all connections of a copy.
+/// The part that both ends have in common. The same object is used for all connections of a copy.
 class copy_end {
  public:
   copy_end(const options& given, channel&& peer) : given_(given), peer_(std::move(peer)) {}
@@ -257,8 +257,9 @@ class server : public copy_end {
     VERBSPP_TRYV(send_number(client, there));
     VERBSPP_TRYV(send_number(client, sum.value()));
 
-    // The client replies with the position where it continues. If this is not the length of the
-    // data here, the data is not the beginning of the client's file, and is discarded.
+    // The client replies with the position where it continues. If this position differs from the
+    // length of the data here, the data is not the beginning of the client's file, and is
+    // discarded.
     VERBSPP_TRY(first, receive_number(client, deadline_));
     if (first != there) {
       VERBSPP_TRYV(own(target.truncate(0)));

@@ -74,7 +74,7 @@ class echo_server {
       threads_.emplace_back([this](const std::stop_token& stop) { report(serve(stop)); });
   }
 
-  /// Connects clients. Their first messages are held until `add`.
+  /// Connects clients. The first messages of a client are held until `add` is called for it.
   result<void> accept(const protection_domain& domain, tcp_listener listener,
                       const std::stop_token& stop) {
     const auto prepare = [&]() noexcept -> result<exchange_offer<prepared_channel, std::uint32_t>> {

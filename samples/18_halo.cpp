@@ -209,7 +209,7 @@ class halo {
   group_result<void> await_edge(neighbour& from, std::uint32_t step) {
     pending<>& edge = from.arriving[step % receives];
     auto arrived = edge.poll();
-    // This waits up to three times the limit: a neighbour may itself be waiting in a collective
+    // The loop waits up to three times the limit: a neighbour may itself be waiting in a collective
     // step, and needs time to find out which rank has failed.
     for (const wait_limit until(3 * limit_); !arrived; arrived = edge.poll()) {
       // A wait on the group breaks nothing when its limit is reached; a wait on the handle would

@@ -6,7 +6,7 @@
 /// serves all clients, and a client that does not react delays no other. If a client ends during a
 /// call, the other clients are not affected.
 ///
-/// The clients are processes. One stores values without end, until it is killed.
+/// The clients are processes. One client stores values again and again, until it is killed.
 
 #include <verbspp/calls.hpp>
 #include <verbspp/exchange.hpp>

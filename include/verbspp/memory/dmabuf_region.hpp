@@ -46,8 +46,8 @@ class VERBSPP_CONSUMABLE dmabuf_region : public registered_region<Rights> {
 
 /// The part of a dma-buf to register.
 struct dmabuf_range {
-  /// The descriptor that the exporting driver created. It belongs to the caller, and may be closed
-  /// after the registration.
+  /// The descriptor that the exporting driver created. The caller keeps ownership of the
+  /// descriptor, and may close it after the registration.
   int file_descriptor;
   std::size_t length;        ///< in bytes
   std::uint64_t offset = 0;  ///< in bytes

@@ -17,9 +17,10 @@ namespace verbspp {
 
 /// The key by which one end refers to a registered region or a memory window of the other end.
 ///
-/// The key is a plain value in host byte order, like `ibv_mr::rkey` and `ibv_mw::rkey`. It becomes
-/// invalid when its region is destroyed, and usually when the region is changed, or when its window
-/// is destroyed, invalidated or bound again. On RC, a peer that uses an invalid key gets an error.
+/// The key is a plain value in host byte order, like `ibv_mr::rkey` and `ibv_mw::rkey`. The key of
+/// a region becomes invalid when the region is destroyed, and usually when it is changed. The key
+/// of a window becomes invalid when the window is destroyed, invalidated or bound again. On RC, a
+/// peer that uses an invalid key gets an error.
 class remote_key {
  public:
   VERBSPP_DETAIL_NO_DEFAULT(remote_key,

@@ -241,8 +241,9 @@ class VERBSPP_CONSUMABLE shared_buffer {
     return shared_part<Rights, Element>(*this, first, count);
   }
 
-  /// The handle that a peer needs to access the buffer. It does not keep the memory alive: a peer
-  /// may use it only as long as a handle or a request on this side keeps the memory alive.
+  /// The handle that a peer needs to access the buffer. The peer's handle does not keep the memory
+  /// alive: the peer may use it only as long as a shared handle or a request on this side keeps the
+  /// memory alive.
   /// \errors `invalid_input` if the handle was moved from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<handle_for_peers> remote() const noexcept
     requires RemotelyAccessible<Rights>

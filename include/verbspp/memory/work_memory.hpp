@@ -16,9 +16,9 @@
 
 namespace verbspp {
 
-/// True for types whose objects keep their bytes and their registration in place as long as they
-/// live, even if they are moved. Types that guarantee this specialize the variable. Regions do not
-/// guarantee it, because they register memory that other code owns.
+/// True for types whose objects keep their bytes and their registration in place for their whole
+/// lifetime, even if the objects are moved. Types that guarantee this specialize the variable.
+/// Regions do not guarantee it, because they register memory that other code owns.
 template <class Memory>
 inline constexpr bool enable_work_memory = false;
 
@@ -58,8 +58,8 @@ concept WorkMemory =
                     "memory that a request owns has a single owner: it must not be const, and its "
                     "type must be movable without exceptions, and not copyable");
 
-/// Memory of which a request keeps a handle. Its `keep()` increments the count of its users, which
-/// is decremented when the device no longer uses the memory.
+/// Memory of which a request keeps a handle. `keep()` increments the number of the memory's users,
+/// which is decremented when the device no longer uses the memory.
 template <class Memory>
 concept SharedMemory =
     detail::because(detail::HasKeep<std::remove_cvref_t<Memory>>,

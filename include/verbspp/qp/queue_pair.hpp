@@ -79,7 +79,7 @@ concept KeepsState =
 /// outstanding work, without completions. It keeps its protection domain, completion queues and
 /// shared receive queue alive, but not the memory of outstanding work. Thread rule: as with an
 /// `ibv_qp`, several threads may post at the same time, unless the queue pair belongs to a thread
-/// domain; moving, handshake and destruction need exclusive access.
+/// domain; moving, connecting and destroying the queue pair need exclusive access.
 template <transport Transport, queue_pair_state State,
           receive_queue_kind Receives = receive_queue_kind::own,
           posting_interface Posting = posting_interface::standard>

@@ -45,8 +45,8 @@ concept PutsGetsAndFences =
 ///   `not_found` if the rank has put no such value; `invalid_input` if the value is larger than
 ///   `into`.
 ///
-/// It also has `rank()`, and `size()`, which returns the number of ranks. The ranks are numbered
-/// from 0 to size - 1.
+/// A bootstrap also has `rank()`, and `size()`, which returns the number of ranks. The ranks are
+/// numbered from 0 to size - 1.
 ///
 /// Thread rule: all functions are called on the thread that uses the world. A limit may be used
 /// only on that thread, and only during the call to which it is passed. Its stop token may belong

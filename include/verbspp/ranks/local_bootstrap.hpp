@@ -21,7 +21,7 @@ class local_meeting;
 /// A bootstrap for ranks that are threads of one process, meant for tests and experiments.
 ///
 /// The functions of a moved-from object that return a `result` fail (`invalid_input`); its rank and
-/// size are 0. Thread rule: as for a plain value. Each thread uses the object for its rank.
+/// size are 0. Thread rule: as for a plain value. Each thread uses the object of its own rank.
 class local_bootstrap {
  public:
   /// Creates one bootstrap for each of the `size` ranks of a world, in the order of the ranks.

@@ -4,8 +4,8 @@
 /// a send queue to libibverbs. A separate tag specifies how a request is tracked.
 ///
 /// An operation is usually written where it is posted: `post_write({.elements = part, .remote =
-/// memory})`. It can also be stored and returned, but it only refers to inline bytes and to
-/// *ranges* of elements, which must live until the request has been posted.
+/// memory})`. It can also be stored and returned. However, it does not contain inline bytes or
+/// *ranges* of elements, but refers to them, so they must live until the request has been posted.
 ///
 /// To add an operation, add its value, its trait and its entry in `send_operations` here; its
 /// function in send_queue_operations.hpp; and its name to `work_operation` in work_error.hpp and

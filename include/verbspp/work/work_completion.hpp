@@ -25,7 +25,8 @@ class completed_work {
         byte_count_(native.byte_len),
         flags_(native.wc_flags),
         immediate_(native.imm_data) {}
-  /// Used by the library only. This class keeps only these members of a successful completion.
+  /// Used by the library only. The parameters are the only members of a successful completion that
+  /// this class keeps.
   completed_work(std::uint32_t opcode, std::uint32_t byte_count, unsigned flags,
                  __be32 immediate) noexcept
       : opcode_(opcode), byte_count_(byte_count), flags_(flags), immediate_(immediate) {}
