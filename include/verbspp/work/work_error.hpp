@@ -75,7 +75,7 @@ enum class work_error_class : std::uint8_t {
   remote,             ///< one side rejected or aborted the other's request
   transport,          ///< the packets violated the protocol
   timeout,            ///< no response, or the peer had no receive posted in time
-  flushed,            ///< aborted with the queue pair; the peer may have executed it
+  flushed,            ///< aborted with the queue pair; the peer may have executed the request
   fatal,              ///< the device or queue pair is unusable
   unknown,            ///< success, or a status that this library does not know
 };
