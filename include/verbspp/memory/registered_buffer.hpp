@@ -235,7 +235,7 @@ class VERBSPP_CONSUMABLE registered_buffer {
   [[nodiscard]] const memory_region<Rights>& region() const& noexcept VERBSPP_LIFETIMEBOUND {
     return pages_ != nullptr ? pages_->region : detail::no_region<Rights>();
   }
-  void region() const&& = delete;  // a temporary deregisters its memory: store the buffer in a variable
+  void region() const&& = delete;  // a temporary deregisters its memory: use a variable
   /// Returns the whole buffer as a gather element, for the device to read.
   /// \errors `invalid_input` if the buffer has more than 2^32 - 1 bytes
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH result<gather_element> gather()
