@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Direct requests. The requester carries them out alone, including the work of the peer's device,
 // with the same effect as packets. This is possible if everything that the peer would check is in
-// its tables.
+// the peer's tables.
 #include "base/clock.hpp"
 #include "base/passage.hpp"
 #include "base/user_memory.hpp"
@@ -24,7 +24,8 @@ namespace softverbs {
 namespace {
 
 /// The maximum size of a direct request, in bytes. It limits the time of the copy, because the
-/// posting thread waits for it, and a thread that deregisters the region may have to wait as well.
+/// posting thread waits for the copy, and a thread that deregisters the region may have to wait as
+/// well.
 constexpr std::uint64_t longest = std::uint64_t{16} << 20;
 
 /// The time for which a check of the peer's process remains valid. Later, the process ID may belong

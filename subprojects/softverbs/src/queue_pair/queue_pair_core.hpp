@@ -126,8 +126,8 @@ class queue_pair_core : public extensible_qp, public served, protected work_queu
   /// Returns a header with this kind and packet sequence number, and the fields that are the same
   /// for all packets of this queue pair.
   packet_header header(packet_kind kind, std::uint32_t psn) const noexcept;
-  /// Adds bytes that the port has sent or received to its traffic counters, with the number of
-  /// packets that they take: at least one, even for 0 bytes.
+  /// Counts the traffic of the port: `bytes` that it has sent or received, and the packets that
+  /// these bytes take: at least one, even for 0 bytes.
   void count(port_traffic::way which, std::uint64_t bytes) const noexcept;
   /// Counts the refusal of a message for which no receive was posted (RNR NAK).
   void count_refusal(port_traffic::way which) const noexcept;

@@ -11,7 +11,7 @@
 
 namespace softverbs {
 
-/// The memory that a receive request refers to. It is looked up in a domain at each access.
+/// The memory that a receive request refers to. The memory is looked up in a domain on each access.
 class receive_memory {
  public:
   receive_memory(const region_table& regions, const ibv_pd* domain,

@@ -17,8 +17,7 @@ namespace {
 
 constexpr unsigned sends_per_turn = 16;
 
-/// The minimum time to wait for an answer, because a peer on a busy machine may well take this
-/// long.
+/// The minimum time to wait for an answer. A peer on a busy machine may well take this long.
 constexpr nanoseconds shortest_try = 4'000'000;
 
 /// The time for which a peer whose process exists may leave packets unread before they count as
@@ -201,7 +200,7 @@ bool requester::transmit() {
       // In SQD, no new requests begin; those that have begun continue.
       if (pair_.now_in() == IBV_QPS_SQD) return false;
       // The request waits until no packets are in flight, because it may then be possible to carry
-      // it out directly. Without this, a queue that is never empty would use packets forever.
+      // it out directly. Without this wait, a queue that is never empty would use packets forever.
       if (awaits_turn(work)) return false;
       if (work.fenced && fetches_ > 0) return false;
       if (work.fetches() && fetches_ > 0 && fetches_ >= pair_.attributes().max_rd_atomic)
@@ -480,8 +479,8 @@ void requester::on_refusal(const packet_header& header) {
 }
 
 void requester::go_back_to(std::uint32_t psn) noexcept {
-  // Sending may have stopped at a request that failed. It resumes, because the request is checked
-  // again when it is reached.
+  // Sending may have stopped at a request that failed. Sending resumes, because that request is
+  // checked again when it is reached.
   stopped_ = false;
   const request& work = at(oldest_);
   next_ = oldest_;

@@ -159,7 +159,7 @@ class requester {
   void advance(const request& work) noexcept;
   void begin(request& work) noexcept;
   /// Carries out a local request: a bind or an invalidation. All earlier requests must be finished,
-  /// so it is never repeated.
+  /// so the local request is never repeated.
   outcome carry_out(request& work);
   void stop_at(request& work, ibv_wc_status failure);
   void complete_oldest();

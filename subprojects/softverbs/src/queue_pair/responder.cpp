@@ -319,7 +319,8 @@ void responder::complete_receive(ibv_wc_status status, ibv_wc_opcode opcode, std
   taken_.reset();
   entry.of_send_queue = false;
   pair_.count_completion(counted_operation::receive, status, bytes);
-  // An XRC queue pair may be destroyed before the completions of its receives are polled.
+  // An XRC queue pair may be destroyed before the completions of its receives are polled, so the
+  // shared receive queue owns these completions.
   if (receives_for_ != nullptr) entry.owner = shared_;
   pair_.complete(*(receives_for_ != nullptr ? shared_->xrc.completions
                                             : static_cast<completion_queue*>(pair_.recv_cq)),

@@ -45,8 +45,8 @@ class responder {
   /// Called when an XRC shared receive queue is destroyed. If a message is being received into the
   /// queue, the rest of the message will be refused.
   void forget(const shared_receive_queue& queue) noexcept;
-  /// Hands a pending refusal, or an acknowledgement that covers no unanswered request, over to the
-  /// wire, because the queue pair is about to be destroyed.
+  /// Called when the queue pair is about to be destroyed. Passes a pending refusal to the wire, or
+  /// an acknowledgement that covers no unanswered request.
   void leave_answer();
 
   void expect_psn(std::uint32_t psn) noexcept;
@@ -66,7 +66,7 @@ class responder {
     unsigned right;
     std::uint32_t psn;
     atomic_operands operands;
-    std::optional<std::uint64_t> value;  ///< the result, once carried out; a read has none
+    std::optional<std::uint64_t> value;  ///< the result, once it is known; a read has none
     std::uint32_t answered;
 
     /// False for a read of zero bytes, which needs no key.

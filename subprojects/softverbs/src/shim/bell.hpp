@@ -27,7 +27,7 @@ class descriptor {
 
 /// The descriptor on which a program waits instead of the device's own descriptor. It is readable
 /// when the device's descriptor is, and when this library may have something to report. It needs no
-/// thread, which a child of fork would not have.
+/// thread, which a forked child would not have.
 class bell {
  public:
   /// Opens the descriptor. Makes the device's descriptor non-blocking, but does not own it. `clock`
@@ -38,7 +38,7 @@ class bell {
 
   /// Makes the descriptor readable until `ring(false)`.
   void ring(bool on) noexcept;
-  /// Makes the descriptor readable at that time. A time of 0 means never.
+  /// Makes the descriptor readable when `time` is reached. A time of 0 means never.
   void ring_at(nanoseconds time) noexcept;
 
   bool device_is_readable() const noexcept;

@@ -352,7 +352,7 @@ int attend_to(ibv_qp* pair) noexcept try {
   made->pair = pair;
   made->opened = all().contexts.find(pair->context);
   if (made->opened == nullptr) return 0;
-  // Nothing throws after the first place has the record. If `insert` throws, a new entry of the map
+  // Nothing throws once the table contains the record. If `insert` throws, a new entry of the map
   // stays null.
   pair_record*& by_number = made->opened->pairs[pair->qp_num];
   all().pairs.insert(pair, *made);

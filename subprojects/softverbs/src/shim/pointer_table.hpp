@@ -12,9 +12,10 @@ namespace softverbs::shim {
 
 /// Finds the record of a provider's object by the object's address, without a lock, because every
 /// post and poll does this. One thread at a time may change the table. A free slot still contains
-/// its previous key, and is reused by the first new key whose search reaches it. So of the slots
-/// that contain a key, the first one on its search path is current. Outgrown tables are kept,
-/// because a thread may be searching them. Together, they are smaller than the last one.
+/// its previous key, and is reused by the first new key whose search reaches it. So if several
+/// slots contain the same key, the first one on the key's search path is current. Outgrown tables
+/// are kept, because a thread may be searching them. Together, the outgrown tables are smaller than
+/// the current one.
 template <typename Record>
 class pointer_table {
  public:

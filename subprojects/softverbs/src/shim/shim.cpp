@@ -19,7 +19,7 @@ namespace {
 using faults::effect;
 using faults::effect_kind;
 
-/// Ensures that a child of fork finds the lock free, and doesn't set its parent's clock.
+/// Ensures that a forked child finds the lock free, and doesn't set its parent's clock.
 void survive_fork() noexcept {
   ::pthread_atfork([] { all().lock.lock(); }, [] { all().lock.unlock(); },
                    [] {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The entry points that read asynchronous events and completion events. None is needed to
-// acknowledge events: that changes only the public part of an object, and libibverbs does it.
+// The entry points that read asynchronous events and completion events. Acknowledging events
+// changes only the public part of an object, so the functions of libibverbs suffice for it.
 #include "faults/faults.hpp"
 #include "machine/engine.hpp"
 #include "queue_pair/queue_pair.hpp"
@@ -55,7 +55,7 @@ SOFTVERBS_EXPORT int ibv_get_cq_event(ibv_comp_channel* channel, ibv_cq** queue,
                                       void** user_context) {
   if (!is_soft(channel)) return SOFTVERBS_NEXT(ibv_get_cq_event)(channel, queue, user_context);
   SOFTVERBS_FAULT(ibv_get_cq_event, channel->context);
-  // A child of fork must not read from the inherited channel, because it would take its parent's
+  // A forked child must not read from the inherited channel, because it would take its parent's
   // events.
   if (!device_context::of(channel->context).usable()) {
     errno = EIO;

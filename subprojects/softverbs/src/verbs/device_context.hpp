@@ -38,9 +38,9 @@ class device_context final : private verbs_context, public open_device, private 
   static device_context& of(ibv_context* verbs) noexcept {
     return *static_cast<device_context*>(verbs_get_ctx(verbs));
   }
-  /// Returns the context on which to create objects and read events: `verbs` itself or, in a child
-  /// of fork that inherited it, a context of the child that is behind it. Returns null with errno
-  /// set on failure.
+  /// Returns the context on which to create objects and read events: `verbs` itself or, in a forked
+  /// child that inherited `verbs`, the child's own context behind it. Returns null with errno set
+  /// on failure.
   static ibv_context* in_this_process(ibv_context* verbs) noexcept;
   device_context(const device_context&) = delete;
   device_context& operator=(const device_context&) = delete;
@@ -87,7 +87,7 @@ class device_context final : private verbs_context, public open_device, private 
   void on_device_event(const ibv_async_event& event) override;
   void on_repair() override;
 
-  /// If a child of fork inherited this context: the child's own context, which does the work of
+  /// If a forked child inherited this context: the child's own context, which does the work of
   /// this one. It is opened when the child first needs it, and null until then.
   device_context* behind_ = nullptr;
   /// The inverse of `behind_`: the inherited context for which this one does the work, while both

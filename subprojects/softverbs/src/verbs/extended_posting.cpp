@@ -126,7 +126,7 @@ int post(queue_pair& pair, request_batch& batch, bool& waits) {
   return 0;
 }
 
-/// Its destructor ends the batch that the last ibv_wr_start began.
+/// The destructor ends the batch that the last ibv_wr_start began.
 class last_of_batch {
  public:
   explicit last_of_batch(request_batch& batch) noexcept : batch_(batch) {}

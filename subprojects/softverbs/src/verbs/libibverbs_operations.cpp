@@ -23,8 +23,8 @@ using make_context = void* (*)(ibv_device* device, int command_descriptor, std::
                                verbs_context* offset, std::uint32_t driver);
 
 /// Nearly all operations return an int or a pointer, and no single value means failure for both
-/// types. This function returns an errno value, which is right for ints, because more operations
-/// return ints. It is only used if the table of libibverbs is not available.
+/// types. More of them return ints, so this function returns an errno value. It is only used if the
+/// table of libibverbs is not available.
 int refuse() noexcept {
   errno = EOPNOTSUPP;
   return EOPNOTSUPP;
@@ -46,8 +46,8 @@ verbs_ex_private* only_refusals() noexcept {
 constexpr std::size_t context_room = std::size_t{16} << 10;
 
 /// Finds the context in this memory. Returns the address of the members that the headers declare,
-/// or null if there is no context. Newer members precede them, so they start after an unknown
-/// number of bytes.
+/// or null if there is no context. Members of newer releases precede the declared ones, which
+/// therefore start after an unknown number of bytes.
 verbs_context* known_part(void* memory, const ibv_device& device) noexcept {
   auto* const start = static_cast<std::byte*>(memory);
   for (std::size_t at = 0; at + sizeof(verbs_context) <= context_room;

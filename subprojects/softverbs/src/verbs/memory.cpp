@@ -109,8 +109,8 @@ ibv_mr* register_buffer(ibv_pd* domain, std::uint64_t offset, std::size_t length
 }
 
 /// Hides the region that a structure refers to, and waits until it is no longer in use. Returns 0
-/// if the caller has exclusive access to it. Otherwise returns an errno value, and the region is
-/// shown as before.
+/// if the caller now has exclusive access to the region. Otherwise returns an errno value, and the
+/// region is shown as before.
 int take_out(device_context& device, const memory_region& standing, memory_region*& region) {
   softverbs::machine& machine = device.machine();
   {
@@ -128,8 +128,7 @@ int take_out(device_context& device, const memory_region& standing, memory_regio
   return EBUSY;
 }
 
-/// The destructor makes a region that `take_out` has hidden visible again, with the current
-/// properties of the region.
+/// `take_out` has hidden a region. The destructor shows it again, with its current properties.
 class shown_again {
  public:
   shown_again(region_table& table, memory_region& region) noexcept
@@ -218,7 +217,7 @@ SOFTVERBS_EXPORT ibv_mr* ibv_reg_mr_iova2(ibv_pd* domain, void* address, std::si
   if (!is_soft(domain))
     return SOFTVERBS_NEXT(ibv_reg_mr_iova2)(domain, address, length, iova, access);
   // Programs usually call this function through the macros ibv_reg_mr and ibv_reg_mr_iova, so the
-  // faults of those functions apply.
+  // faults with the names of these macros apply.
   const bool moved = iova != reinterpret_cast<std::uintptr_t>(address);
   const auto called =
       moved ? faults::number_of("ibv_reg_mr_iova") : faults::number_of("ibv_reg_mr");

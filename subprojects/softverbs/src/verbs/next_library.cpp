@@ -13,8 +13,8 @@ void* next_symbol(const char* name) noexcept {
   // versions, such as softverbs.
   if (void* const found = ::dlsym(RTLD_NEXT, name)) return found;
   // If only a plugin, such as a Python module, is linked with libibverbs, libibverbs isn't in the
-  // global scope, so RTLD_NEXT doesn't find it. Callers may keep the addresses of its functions, so
-  // it must not be unloaded.
+  // global scope, so RTLD_NEXT doesn't find it. Callers may keep the addresses of the library's
+  // functions, so the library must not be unloaded.
   for (const char* const library : {"libibverbs.so.1", "librdmacm.so.1"}) {
     void* const loaded = ::dlopen(library, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
     if (loaded == nullptr) continue;

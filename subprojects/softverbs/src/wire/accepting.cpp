@@ -18,7 +18,7 @@ namespace softverbs {
 namespace {
 
 /// The maximum number of connections from all processes. There are fewer peers than slots, and each
-/// needs only one connection at a time, so genuine peers hardly need more.
+/// peer needs only one connection at a time, so genuine peers hardly need more.
 constexpr std::size_t most_inlets = 2 * wire::slots;
 
 /// The maximum number of connections from one peer process whose process ID is known. A peer needs

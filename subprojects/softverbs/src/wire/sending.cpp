@@ -31,9 +31,9 @@ constexpr std::size_t most_owed = 4096;
 
 /// Sends a message whose payload may be in memory that the program has marked as inaccessible: a
 /// peer may read memory into which a receive is posted, and such memory stays marked until the
-/// completion is polled. AddressSanitizer's wrapper of sendmsg would check the memory, so it is not
-/// called. ThreadSanitizer's wrapper has to be called, because it records that the operations
-/// before a send happen before those after the matching receive.
+/// completion is polled. AddressSanitizer's wrapper of sendmsg would check the memory, so the
+/// wrapper is not called. ThreadSanitizer's wrapper has to be called, because it records that the
+/// operations before a send happen before those after the matching receive.
 ssize_t send_as_a_device(int socket, const msghdr& message) noexcept {
   const unwatched device;
   constexpr int flags = MSG_DONTWAIT | MSG_NOSIGNAL;

@@ -19,7 +19,8 @@ constexpr unsigned protocol_version = 6;
 constexpr std::string_view everybody = "softverbs/";
 
 /// The minimum time between two searches of the kernel's list of sockets, which may be long.
-/// Without it, a process that keeps trying to reach an exited peer would search the list each time.
+/// Without this limit, a process that keeps trying to reach an exited peer would search the list
+/// each time.
 constexpr nanoseconds between_looks = 1'000'000'000;
 
 /// True if this line of /proc/net/unix describes a socket that has this slot, but a different

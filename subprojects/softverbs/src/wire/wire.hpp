@@ -78,7 +78,7 @@ class wire {
   /// Tries to send the packets that are still owed to peers, and closes all connections.
   void close() noexcept;
 
-  /// Closes all connections without sending anything: for a child of fork, whose parent continues.
+  /// Closes all connections without sending anything: for a forked child, whose parent continues.
   void abandon() noexcept;
 
   bool is_open() const noexcept { return listener_ >= 0; }
