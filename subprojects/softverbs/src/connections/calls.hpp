@@ -20,7 +20,7 @@ inline int outcome(int error) noexcept {
   return -1;
 }
 
-/// Calls librdmacm's function of this name, which this library's function hides.
+/// Calls librdmacm's function `name`, which this library's function hides.
 template <typename Result, typename... Parameters>
 Result pass_on(Result (*)(Parameters...), const char* name,
                std::type_identity_t<Parameters>... arguments) {
@@ -64,7 +64,7 @@ void wait_for_acknowledgements(identifier& id, const std::function<bool()>& is_d
 /// immediately.
 int complete(identifier& id);
 
-/// Registers the handlers that close the parent's sockets in a child of fork. Must be called
+/// Registers the handlers that close the parent's sockets in a forked child. Must be called
 /// without the lock.
 void prepare_for_fork();
 
@@ -73,8 +73,8 @@ rdma_event_channel* make_channel();
 
 }  // namespace softverbs
 
-/// If the process has no soft devices, calls librdmacm's function of this name, and returns its
-/// result from the function in which the macro is used.
+/// If the process has no soft devices, calls librdmacm's function `name`, and returns its result
+/// from the function in which the macro is used.
 #define SOFTVERBS_PASS_ON(name, ...)      \
   if (!::softverbs::serves_connections()) \
   return ::softverbs::pass_on(&name, #name __VA_OPT__(, ) __VA_ARGS__)

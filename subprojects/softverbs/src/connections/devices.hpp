@@ -15,7 +15,7 @@ ibv_context* manager_context(unsigned device);
 /// Returns the protection domain of identifiers for which the program passes none.
 ibv_pd* manager_domain(unsigned device);
 ibv_xrcd* manager_xrc_domain(unsigned device);
-/// Forgets the inherited devices in a child of fork, because they can't be used there.
+/// Forgets the inherited devices in a forked child, because they can't be used there.
 void abandon_devices() noexcept;
 
 }  // namespace softverbs

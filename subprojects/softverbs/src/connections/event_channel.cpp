@@ -179,8 +179,8 @@ void event_channel::progress() {
   for (int looks = 0; looks < longest_look; ++looks) {
     const std::size_t before = events_.size();
     // Continues until no descriptor is ready, unless a peer keeps sending without causing an event.
-    // By then, every message that is older than one read here has been read as well, so the events
-    // are in order.
+    // When no descriptor is ready, every message that is older than one read here has been read as
+    // well, so the events are in order.
     if (!look()) break;
     if (events_.size() > before) looks = 0;
   }

@@ -63,8 +63,8 @@ class channel_member {
 };
 
 /// The events of identifiers, in order. The descriptor `fd` is an epoll instance that watches the
-/// sockets of all members. So only the program's own threads serve the sockets, and a peer's
-/// messages are read when a thread requests an event.
+/// sockets of all members. Only the program's own threads serve the sockets: a peer's messages are
+/// read when a thread requests an event.
 class event_channel final : public rdma_event_channel {
  public:
   /// Opens a channel. Returns null with errno on failure. Like all functions below except `ring`,
@@ -102,7 +102,7 @@ class event_channel final : public rdma_event_channel {
   /// Makes the descriptor readable until a thread has polled the channel. Needs no lock.
   void ring() const noexcept;
 
-  /// Closes all descriptors in a child of fork, because they belong to the parent.
+  /// Closes all descriptors in a forked child, because they belong to the parent.
   static void abandon_all() noexcept;
 
  private:

@@ -315,7 +315,8 @@ void identifier::peer_is_gone() {
       return refuse(RDMA_CM_EVENT_REJECTED, reasons::by_the_program);
     case stage::asked:
       // As with the kernel's connection manager, there is no event: before the program accepts the
-      // request, its identifier has the context of the listener. Accepting the request fails.
+      // request, its identifier has the context of the listener. A later attempt to accept the
+      // request fails.
       if (!is_datagram()) fail_queue_pair();
       close_socket();
       stage_ = stage::ended;

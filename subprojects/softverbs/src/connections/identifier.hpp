@@ -119,7 +119,7 @@ class identifier final : public channel_member, public public_identifier {
   void look_at_device();
   bool is_removed() const noexcept { return is_removed_; }
 
-  /// Called in a child of fork.
+  /// Called in a forked child.
   void abandon() noexcept;
 
  private:

@@ -52,7 +52,7 @@ void identifier::take_caller() {
     const int accepted = ::accept4(each, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (accepted >= 0) return call(accepted);
     if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-      // The socket stays readable, so it is not watched until a descriptor may be available.
+      // The socket stays readable, so it is not watched until the next attempt.
       watch_reserved(false);
       return events().wake_at(*this, now() + between_attempts);
     }

@@ -53,8 +53,8 @@ struct place {
 /// both RoCE v1 and v2, the result is for v2.
 std::optional<place> place_of(const ip_address& address) noexcept;
 
-/// Returns this process's end of a route to `target`. This is the target itself, if it is in this
-/// process, or else this process's first port that can reach it.
+/// Returns this process's end of a route to `target`. This end is the target itself if the target
+/// is in this process. Otherwise, it is this process's first port that can reach the target.
 std::optional<place> place_towards(const place& target) noexcept;
 
 /// Returns the first IPv4 address of a port, or the first IPv6 address if `of_ipv4` is false. If

@@ -128,7 +128,7 @@ SOFTVERBS_EXPORT int rdma_get_cm_event(rdma_event_channel* channel, rdma_cm_even
         const connections_lock held;
         is_there = event_channel::is_there(channel);
         if (is_there) {
-          if (channel->fd < 0) return outcome(EIO);  // in a child of fork
+          if (channel->fd < 0) return outcome(EIO);  // in a forked child
           if (auto taken = take(event_channel::of(channel))) {
             *event = taken.release();
             return 0;

@@ -33,7 +33,7 @@ void softverbs::wait_for_acknowledgements(identifier& id, const std::function<bo
 int softverbs::make_identifier(rdma_event_channel* channel, rdma_cm_id** id, void* context,
                                rdma_port_space space, ibv_qp_type type) {
   if (id == nullptr || !is_port_space(space)) return EINVAL;
-  if (channel != nullptr && channel->fd < 0) return EIO;  // in a child of fork
+  if (channel != nullptr && channel->fd < 0) return EIO;  // in a forked child
   rdma_event_channel* const own = channel == nullptr ? make_channel() : nullptr;
   if (channel == nullptr && own == nullptr) return errno;
   const connections_lock held;

@@ -96,7 +96,8 @@ int join(identifier& id, const sockaddr* address, bool only_sends, void* context
   const auto asked = read_address(address);
   if (!asked) return EINVAL;
   if (!id.here() || !id.is_datagram() || id.is_removed()) return EINVAL;
-  // As in the kernel, only joins on InfiniBand can do without an address. They create a group.
+  // As in the kernel, a join can do without an address only on InfiniBand, where it creates a
+  // group.
   if (id.here()->is_ethernet() && asked->is_any()) return EINVAL;
   auto joined = std::make_unique<multicast_membership>();
   joined->owner = &id;

@@ -38,8 +38,8 @@ std::shared_ptr<reservation> own_reservation(const std::string& name) {
   return found == own_reservations().end() ? nullptr : found->second.lock();
 }
 
-/// Returns the name of the socket that reserves a port. Its prefix differs from that of the sockets
-/// that carry packets.
+/// Returns the name of the socket that reserves a port. The names of the sockets that carry packets
+/// have a different prefix.
 std::string name_of(port_space space, const std::string& host, std::uint16_t port) {
   std::array<char, 32> numbers{};
   std::snprintf(numbers.data(), numbers.size(), "/%x/%u", space, port);

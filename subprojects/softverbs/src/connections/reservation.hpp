@@ -48,7 +48,7 @@ class reservation : public std::enable_shared_from_this<reservation> {
   static constexpr int none = -1;
   std::array<int, 2> sockets{none, none};
 
-  /// Closes the sockets in a child of fork, because they belong to the parent.
+  /// Closes the sockets in a forked child, because they belong to the parent.
   void abandon() noexcept;
   static void abandon_all() noexcept;
 
@@ -66,7 +66,7 @@ class reservation : public std::enable_shared_from_this<reservation> {
   /// The names of the sockets; the second one may be empty.
   std::array<std::string, 2> names_;
   bool listens_ = false;
-  bool is_abandoned_ = false;  ///< by a child of fork
+  bool is_abandoned_ = false;  ///< by a forked child
 };
 
 /// Returns a socket that is connected to the listener at this address, or at the wildcard address.

@@ -38,7 +38,7 @@ class engine final : private progress_thread::work {
   /// errno value.
   int start() noexcept { return thread_.start(); }
   void stop() noexcept { thread_.stop(); }
-  /// Called in a child of fork, in which the thread doesn't exist.
+  /// Called in a forked child, in which the thread doesn't exist.
   void forget_thread() noexcept { thread_.forget(); }
 
   /// Assigns the queue pair its number. Returns 0 or an errno value.

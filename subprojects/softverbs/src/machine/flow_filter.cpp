@@ -18,8 +18,7 @@ constexpr std::uint16_t ethertype_ipv4 = 0x0800;
 constexpr std::uint16_t ethertype_ipv6 = 0x86dd;
 constexpr std::uint16_t ethertype_customer_tag = 0x8100;
 constexpr std::uint16_t ethertype_service_tag = 0x88a8;
-/// The number of VLAN tags after which reading stops, because a frame may consist of nothing but
-/// tags.
+/// Reading stops after this number of VLAN tags, because a frame may consist of nothing but tags.
 constexpr unsigned most_tags = 2;
 
 constexpr std::uint16_t vxlan_port = 4789;

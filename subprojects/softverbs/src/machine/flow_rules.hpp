@@ -14,7 +14,7 @@ namespace softverbs {
 
 class served;
 
-/// Steers frames that arrive at a port to a queue pair.
+/// A rule that steers frames from a port to a queue pair.
 struct flow_rule {
   served* pair = nullptr;
   station port = nobody_listens;

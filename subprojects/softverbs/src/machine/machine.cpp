@@ -30,11 +30,12 @@ std::atomic<machine*> the_machine{nullptr};
 /// accesses the memory may have been stopped, or, at exit, a thread of this process may be blocked.
 constexpr nanoseconds longest_wait = 5'000'000'000;
 
-/// Most requests take less time, so an announcement that lasts longer may be false. The limit is
-/// not a number of polls, because other processes may run between two polls on a busy machine.
+/// Most requests take less time than this, so an announcement that lasts longer may be false. The
+/// limit is not a number of polls, because other processes may run between two polls on a busy
+/// machine.
 constexpr nanoseconds time_before_doubt = 1'000'000;
 
-/// The machine that a child of fork inherited. It is kept, because open contexts refer to it.
+/// The machine that a forked child inherited. It is kept, because open contexts refer to it.
 machine* abandoned = nullptr;
 
 /// Held while devices are opened or closed, and during fork and exit. Must be taken before an

@@ -36,7 +36,7 @@ class device_listener {
 /// protects the public members, unless their comments say otherwise.
 class machine {
  public:
-  /// Returns the machine of this process; a child of fork gets a new one.
+  /// Returns the machine of this process; a forked child gets a new one.
   static machine& current();
   /// False in a child of the process that created the machine.
   bool is_current() const noexcept;
@@ -50,9 +50,9 @@ class machine {
   machine(const machine&) = delete;
   machine& operator=(const machine&) = delete;
 
-  /// These functions count the open devices. The first device starts the wire and the engine, and
-  /// the last one stops them. `attach` returns 0 or an errno value. Both must be called without
-  /// the engine's lock.
+  /// These functions count the open devices. Opening the first device starts the wire and the
+  /// engine, and closing the last one stops them. `attach` returns 0 or an errno value. Both must
+  /// be called without the engine's lock.
   int attach();
   void detach() noexcept;
 

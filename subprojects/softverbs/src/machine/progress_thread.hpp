@@ -73,7 +73,7 @@ class progress_thread {
     if (doing_.load() == activity::standby) wake();
   }
 
-  /// Called in a child of fork, in which the thread doesn't exist.
+  /// Called in a forked child, in which the thread doesn't exist.
   void forget() noexcept;
 
  private:

@@ -29,7 +29,7 @@ class receive_hash {
   explicit receive_hash(const ibv_rx_hash_conf& asked) noexcept;
 
   /// Returns the hash of the chosen fields that the frame has: addresses, then ports, each source
-  /// before its destination. Returns 0 if it has none of them.
+  /// before its destination. Returns 0 if the frame has none of them.
   std::uint32_t of(const frame_headers& frame) const noexcept;
 
  private:

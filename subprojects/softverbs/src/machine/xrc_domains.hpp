@@ -17,8 +17,8 @@ namespace softverbs {
 /// anonymous.
 struct xrc_domain {
   unsigned device = 0;
-  /// A descriptor of the file, which keeps its inode number from being reused; -1 if there is no
-  /// file.
+  /// A descriptor of the file, which keeps the file's inode number from being reused; -1 if there
+  /// is no file.
   int descriptor = -1;
   dev_t file_system = 0;
   ino_t file = 0;

@@ -19,7 +19,7 @@ class buffer_mapping {
 
   /// Maps a part of the file; may be called once. Returns 0 or an errno value, such as EBADF if the
   /// descriptor is not open, EINVAL if the file is of a different kind or does not contain the
-  /// whole part, EACCES or EPERM if `to_write` is true and the file can't be written.
+  /// whole part, and EACCES or EPERM if `to_write` is true and the file can't be written.
   int map(int descriptor, std::uint64_t offset, std::size_t length, bool to_write) noexcept;
 
   /// The first byte of the part. Pages may disappear while they are mapped, if a process truncates

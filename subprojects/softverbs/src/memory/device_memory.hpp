@@ -27,7 +27,7 @@ class device_memory_pool {
   explicit device_memory_pool(std::size_t bytes) noexcept : bytes_(bytes) {}
 
   /// Creates the memory. Returns 0 or an errno value. If this fails or is not called, `take` finds
-  /// no room. A child of fork doesn't inherit the memory.
+  /// no room. A forked child doesn't inherit the memory.
   int open() noexcept;
   /// Allocates memory filled with zeros, at an offset in the pool that is divisible by `alignment`,
   /// which is a power of two. Returns an empty span if there is no room.

@@ -85,7 +85,7 @@ int check_registration(const void* address, std::size_t length, std::uint64_t io
   const auto start = reinterpret_cast<std::uintptr_t>(address);
   if (const int error = check_range(start, length, iova)) return error;
 
-  // With on-demand paging, mappings and permissions are checked at access.
+  // With on-demand paging, mappings and permissions are checked on access.
   if ((access & IBV_ACCESS_ON_DEMAND) != 0) return 0;
   const std::uintptr_t first = start & ~(page_size - 1);
   const std::uintptr_t last = (start + length - 1) & ~(page_size - 1);

@@ -15,7 +15,7 @@ class buffer_mapping;
 struct device_memory;
 
 struct memory_region final : ibv_mr, importable<memory_region> {
-  /// True while a thread is taking the region out of use, because it deregisters or changes it.
+  /// True while a thread is taking the region out of use, in order to deregister or change it.
   bool is_leaving = false;
   /// The region's first byte. In regions of dma-bufs and of device memory, it is not at `addr`.
   std::byte* memory = nullptr;

@@ -96,9 +96,9 @@ struct published_tables {
 };
 
 /// Creates new tables. Memory is allocated only for the pages that are used. Returns null on
-/// failure. A child of fork doesn't inherit the tables.
+/// failure. A forked child doesn't inherit the tables.
 published_tables* publish_tables(shared_memory& into) noexcept;
-/// Returns the tables of another process, or null if the memory has a different size.
+/// Returns the tables of another process, or null if the memory has the wrong size.
 const published_tables* tables_in(const shared_memory& mapped) noexcept;
 
 }  // namespace softverbs

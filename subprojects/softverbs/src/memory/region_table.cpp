@@ -16,7 +16,7 @@ namespace {
 constexpr std::size_t resting_indexes = 4096;
 
 constexpr unsigned writing = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
-/// The rights that a bind may request. The right to local writes and optional rights have no
+/// The rights that a bind may request. Optional rights, and the right to local writes, have no
 /// effect.
 constexpr unsigned of_windows = writing | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_ZERO_BASED |
                                 IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_OPTIONAL_RANGE;
@@ -174,7 +174,7 @@ bool region_table::bind(const ibv_qp& pair, const window_binding& asked) noexcep
   const std::uint32_t key = key_of(asked.window) | remote_key_bit;
   if ((asked.access & ~of_windows) != 0 || (key ^ asked.rkey) > variable_part || key == asked.rkey)
     return false;
-  // A bind can neither unbind a window of type 2, nor bind one that is bound.
+  // A bind can neither unbind a window of type 2, nor bind one that is already bound.
   if (second_type && (window.region != nullptr || only_unbinds)) return false;
   const bool zero_based = (asked.access & IBV_ACCESS_ZERO_BASED) != 0;
   if (!second_type && zero_based) return false;

@@ -18,8 +18,8 @@ namespace softverbs {
 class io_mappings : public std::enable_shared_from_this<io_mappings> {
  public:
   /// Takes ownership of `socket`, but not of `stream`. If the peer writes outside the memory that
-  /// this end has mapped for it, both are shut down. `room` is the number of mappings that this end
-  /// allows its peer.
+  /// this end has mapped for it, both sockets are shut down. `room` is the number of mappings that
+  /// this end allows its peer.
   io_mappings(int socket, int stream, unsigned room) noexcept;
   io_mappings(const io_mappings&) = delete;
   io_mappings& operator=(const io_mappings&) = delete;

@@ -95,7 +95,7 @@ int rdma_socket::reserve(ip_address address) {
   };
   reserved_ = reservation::make(space_, address, wanted);
   if (!reserved_)
-    // Datagram rsockets use UDP sockets, for which the kernel reports only EADDRINUSE.
+    // librdmacm's datagram rsockets use UDP sockets, for which the kernel reports only EADDRINUSE.
     return errno == EADDRNOTAVAIL && space_ != RDMA_PS_TCP ? EADDRINUSE : errno;
   const ip_address before = std::exchange(local_, address);
   const int error = name_socket();
