@@ -39,9 +39,9 @@ inline bool is_emulated() noexcept {
 #endif
 }
 
-/// While an object of this class exists, Valgrind reports no errors of this thread. Valgrind checks
-/// all instructions and the arguments of system calls, so functions can't be exempted by
-/// attributes. Outside Valgrind, the object has no effect.
+/// While an object of this class exists, Valgrind reports no errors of the thread that created it.
+/// Valgrind checks all instructions and the arguments of system calls, so functions can't be
+/// exempted by attributes. Outside Valgrind, the object has no effect.
 class unwatched {
  public:
   unwatched() noexcept {
@@ -58,8 +58,9 @@ class unwatched {
   }
 };
 
-/// Marks memory that a system call has written for the device as defined. Memcheck doesn't follow
-/// process_vm_writev. Memory that the program has marked as inaccessible remains inaccessible.
+/// Marks memory as defined after a system call has written it for the device. Memcheck doesn't
+/// follow process_vm_writev. Memory that the program has marked as inaccessible remains
+/// inaccessible.
 inline void mark_as_written([[maybe_unused]] void* memory,
                             [[maybe_unused]] std::size_t length) noexcept {
 #if defined(SOFTVERBS_HAS_VALGRIND)

@@ -38,7 +38,7 @@ class passage {
   /// true.
   template <typename GiveUp>
   static bool wait_for_others(GiveUp give_up) noexcept;
-  /// Called in a child of fork: leaves all passages, and frees those of the parent's other threads,
+  /// Called in a forked child: leaves all passages, and frees those of the parent's other threads,
   /// which don't exist in the child.
   static void forget_all() noexcept;
 

@@ -123,8 +123,8 @@ void hand_on(int signal, siginfo_t* info, void* context) noexcept {
   const struct sigaction& next = before[signal == signals[0] ? 0 : 1];
   if ((next.sa_flags & SA_SIGINFO) != 0) return next.sa_sigaction(signal, info, context);
   if (next.sa_handler != SIG_DFL && next.sa_handler != SIG_IGN) return next.sa_handler(signal);
-  // Restores the disposition of the signal. An instruction that faulted then faults again. A signal
-  // that a fault didn't cause is raised again here.
+  // Restores the disposition of the signal. An instruction that faulted then faults again. If the
+  // signal was not caused by a fault, it is raised again here.
   ::sigaction(signal, &next, nullptr);
   if (info->si_code <= 0) ::raise(signal);
 }

@@ -12,9 +12,9 @@
 ///
 /// On x86-64, single instructions access the memory, and a signal handler recognizes their faults
 /// by the instruction's address. It forwards all other faults to the handler that was installed
-/// before. On other processors, under Valgrind, while a handler of the program has replaced this
-/// one, and in threads that block the signals, system calls copy the memory, or check whether a
-/// word is writable before it is accessed.
+/// before. In some cases, system calls are used instead: they copy the memory, or check whether a
+/// word is writable before it is accessed. These cases are other processors, Valgrind, threads that
+/// block the signals, and the time while a handler of the program has replaced this one.
 namespace softverbs::user_memory {
 
 /// Installs the process's handler for memory faults, unless it is installed already. `leave`

@@ -89,8 +89,8 @@ bool completion_queue::hold_back(const completion& entry) {
       held_back_.insert(std::upper_bound(held_back_.begin(), held_back_.end(), due, later), entry);
   added->delay = due;
   added->overtakable = overtakable;
-  // A completion without a delay waits for one that is due at the same time, so the first one
-  // remains the first.
+  // A completion without a delay is inserted behind one that is due at the same time, so the
+  // deadline doesn't change.
   if (entry.delay != 0) engine().set_deadline(*this, held_back_.front().delay);
   return true;
 }

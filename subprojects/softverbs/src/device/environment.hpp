@@ -10,9 +10,9 @@ namespace softverbs {
 /// on an unintended device is worse than one that doesn't run.
 const configuration& configured() noexcept;
 
-/// Returns the description of the device with this number. If this process doesn't have that
-/// device, returns the default description if there is no configuration file, because another
-/// process may have the device, and otherwise null.
+/// Returns the description of the device with this number. For a device that this process doesn't
+/// have, returns null if there is a configuration file. Otherwise, returns the default description,
+/// because another process may have the device.
 const device_description* described(unsigned number) noexcept;
 
 }  // namespace softverbs

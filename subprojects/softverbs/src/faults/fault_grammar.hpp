@@ -66,8 +66,8 @@ struct fault {
   effect what;
 };
 
-/// The devices that faults affect. These are either the devices `softN`, or devices of any name,
-/// for which faults of packets and peers are not possible.
+/// The devices that faults affect: either the devices `softN`, or devices of any name. With `any`,
+/// faults of packets and peers are not possible.
 enum class device_names : std::uint8_t { soft, any };
 
 /// Reads one fault. On failure, returns nothing and sets `problem` to the reason.

@@ -142,8 +142,8 @@ class fault_list {
   /// Returns the earliest time for which a fault waits, or 0 if no fault waits for a time.
   nanoseconds next_time() const noexcept;
   unsigned long long struck() const noexcept { return struck_; }
-  /// Returns how often the fault with this text has struck, or the largest possible number if no
-  /// fault has this text.
+  /// Returns how often the fault with this text has struck, or ULLONG_MAX if no fault has this
+  /// text.
   unsigned long long struck(const char* text) const noexcept;
   /// Prints on stderr the faults that have never struck. Returns true if the process must fail
   /// because of them.
@@ -177,7 +177,7 @@ class fault_list {
   std::vector<tally> tallies_;
   randomness dice_{usual_seed};
   bool must_strike_ = false;
-  /// The process that last set a fault. A child of fork inherits the faults, but reports those that
+  /// The process that last set a fault. A forked child inherits the faults, but reports those that
   /// haven't struck only if it sets faults itself.
   pid_t owner_ = 0;
 };

@@ -23,7 +23,7 @@
 namespace softverbs::faults {
 namespace {
 
-/// Protected by the lock of the current engine, so that a child of fork finds it in a consistent
+/// Protected by the lock of the current engine, so that a forked child finds it in a consistent
 /// state.
 struct {
   fault_list list;
@@ -145,7 +145,7 @@ class alarm final : public timed {
 std::optional<alarm> the_alarm;
 
 /// Called at exit. Reports the faults that have never struck, because a test with such a fault has
-/// tested nothing. If `must-strike` is set, also makes a process fail that would have succeeded.
+/// tested nothing. If `must-strike` is set, a process that would have succeeded then fails.
 void say_unstruck(int status, void*) noexcept {
   {
     const std::lock_guard held(machine::current().engine.lock());
@@ -174,7 +174,7 @@ std::optional<answer> strike_now(std::size_t number, const ibv_context* context)
     const std::lock_guard held(machine::current().engine.lock());
     next = state.list.next_call(number, change_state);
   } catch (const std::bad_alloc&) {
-    // There was not enough memory, for example for the new machine of a child of fork. The call
+    // There was not enough memory, for example for the new machine of a forked child. The call
     // goes on, and probably fails for the same reason.
     return std::nullopt;
   }

@@ -70,7 +70,7 @@ inline bool silences(const place& where) noexcept {
 }
 
 /// Makes the engine of this machine check the times of faults, and publishes `any` to peers. A
-/// child of fork has a new machine, so this is called in the child, too.
+/// forked child has a new machine, so this is called in the child, too.
 void keep_time(machine& on);
 
 // Except for `pass_by_engine`, the following functions need no lock.
@@ -83,7 +83,7 @@ unsigned breakages(unsigned device) noexcept;
 /// failure. The descriptor must be polled edge-triggered, and must not be read. Must be called
 /// without the lock.
 int breakage_descriptor() noexcept;
-/// Closes the descriptor in a child of fork, because it belongs to the parent.
+/// Closes the descriptor in a forked child, because it belongs to the parent.
 void abandon_breakages() noexcept;
 
 /// Adds faults. Returns 0, EINVAL or ENOMEM. Errors in the text are printed on stderr, with
@@ -93,8 +93,8 @@ int inject(const char* text, const char* origin, const char* consequence) noexce
 void reset() noexcept;
 /// Returns how many times faults have struck since the last reset.
 unsigned long long struck() noexcept;
-/// Returns how often the fault with this text has struck, or the largest possible number if no
-/// fault that waits for an occasion has this text.
+/// Returns how often the fault with this text has struck, or ULLONG_MAX if no fault that waits for
+/// an occasion has this text.
 unsigned long long struck(const char* text) noexcept;
 /// Makes all later operations go through the engine, as if faults were set.
 void keep_to_engine() noexcept;

@@ -64,8 +64,8 @@ class rest_of_path {
     left_ = left;
     return true;
   }
-  /// Removes and returns the number at the start, before which there is no slash. Returns nothing
-  /// if there is no number in the kernel's format, or if it has more than four digits.
+  /// Removes and returns the number at the start, without a slash before it. Returns nothing if
+  /// there is no number in the kernel's format, or if it has more than four digits.
   std::optional<unsigned> take_number() noexcept {
     constexpr std::size_t most_digits = 4;
     const std::size_t digits = std::min(left_.find_first_not_of("0123456789"), left_.size());
@@ -248,8 +248,8 @@ constexpr port_file of_port[] = {
                  page& to) { to.print("%s\n", port.is_down() ? "1: DOWN" : "4: ACTIVE"); }},
 };
 
-/// A folder of a port that contains a file for each index of a table. If `print` writes nothing for
-/// an index, the file with that index doesn't exist.
+/// A folder of a port, with a file for each index of a table. If `print` writes nothing for an
+/// index, the file with that index doesn't exist.
 struct entry_file {
   std::string_view folder;
   unsigned count;

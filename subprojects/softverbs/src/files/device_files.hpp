@@ -46,8 +46,8 @@ inline std::string_view without_slashes(std::string_view path) noexcept {
 /// file, sets `text` and `size`.
 file_kind find_device_file(const char* path, file_text& text, std::size_t& size) noexcept;
 
-/// Returns the names of the soft devices' files in a folder, with `.` and `..`, or nothing if it
-/// isn't a folder.
+/// Returns the names of the soft devices' files in a folder, with `.` and `..`, or nothing if
+/// `path` isn't a folder of theirs.
 std::vector<std::string> list_device_folder(const char* path);
 
 }  // namespace softverbs

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Wrappers of the libc functions with which programs list the folders of a device. Other folders
-// cost little: the wrappers compare the first characters of a path and, while a folder of a device
-// is open, compare the stream with the open ones.
+// Wrappers of the libc functions with which programs list the folders of a device. For other
+// folders, the wrappers do little additional work: they compare the first characters of a path and,
+// while a folder of a device is open, compare the stream with the streams of the open folders.
 #include "files/device_files.hpp"
 #include "files/libc_function.hpp"
 

@@ -12,8 +12,8 @@ namespace softverbs {
 
 /// A libc function, as the program would call it without this library. All such functions are
 /// looked up when this library is loaded, because a signal handler may open files, and must not
-/// look up names. A function that the constructor of another library calls earlier is looked up at
-/// that call.
+/// look up names. A function that the constructor of another library calls earlier is looked up
+/// during that call.
 template <typename Function>
 class libc_function {
  public:
