@@ -17,7 +17,7 @@ enum class counted_operation : std::uint8_t { send = 0, receive = 1, read = 2, w
 inline constexpr std::size_t counted_operations = 5;
 inline constexpr std::uint32_t countable_operations = 0b1'0111;
 
-/// Returns the operation that a request of the send queue with this completion opcode counts as, or
+/// Returns the operation that a send queue's request counts as if it completes with this opcode, or
 /// nothing if it is not counted.
 constexpr std::optional<counted_operation> counted_as(ibv_wc_opcode opcode) noexcept {
   switch (opcode) {

@@ -18,8 +18,9 @@ namespace softverbs {
 class identifier;
 class multicast_membership;
 
-/// Holds the process's lock of connections. It must be taken before the engine's lock. A thread
-/// that holds it can't be cancelled, because programs often cancel threads that wait for events.
+/// Holds the process's lock of connections. The lock must be taken before the engine's lock. A
+/// thread that holds it can't be cancelled, because programs often cancel threads that wait for
+/// events.
 class connections_lock {
  public:
   connections_lock();

@@ -91,8 +91,8 @@ void identifier::look_at_device() {
   // right because a broken device neither sends nor receives.
   if (socket_ >= 0) events().unwatch(socket_);
   stage_ = stage::ended;
-  // No event is posted for a request that was not accepted: its `context` is usually still that of
-  // the listener, so the program would take the event for one of the listener.
+  // No event is posted for a request that was not accepted: its `context` is usually still the
+  // listener's, so the program would mistake the event for one of the listener's.
   if (!is_unaccepted_) post(RDMA_CM_EVENT_DEVICE_REMOVAL);
 }
 

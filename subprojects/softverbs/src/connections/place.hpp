@@ -66,7 +66,7 @@ std::optional<place> first_place(unsigned device, unsigned port, bool of_ipv4) n
 template <typename Visitor>
 void for_each_own_address(Visitor visit);
 
-/// Returns the port with its address at this index, or nothing if there is no such address.
+/// Returns the port together with its address at `index`, or nothing if there is no such address.
 std::optional<place> place_at(unsigned device, unsigned port, unsigned index) noexcept;
 
 template <typename Visitor>

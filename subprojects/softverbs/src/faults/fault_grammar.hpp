@@ -45,7 +45,7 @@ struct effect {
   bool overtakable = false;  ///< true if the delay doesn't hold up completions of other queue pairs
   std::uint64_t seed = 0;
   /// The number of the soft device or queue pair that a change of state affects; empty if the
-  /// change affects all.
+  /// change affects all of them.
   std::optional<std::uint32_t> target;
   /// The name of the device that a change of state affects, if devices are identified by name;
   /// empty if the change affects all devices.

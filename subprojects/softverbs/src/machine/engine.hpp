@@ -46,7 +46,7 @@ class engine final : private progress_thread::work {
   /// Removes the queue pair, and its memberships in multicast groups.
   void remove(served& pair) noexcept;
 
-  /// Returns the queue pair whose number has this lower part, or null if there is none.
+  /// Returns the queue pair whose number has `index` as its lower part, or null if there is none.
   const served* find(std::uint32_t index) const noexcept {
     return index < pairs_.size() ? pairs_[index] : nullptr;
   }

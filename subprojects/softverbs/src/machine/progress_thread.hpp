@@ -27,7 +27,7 @@ class progress_thread {
     /// True if work was left for the next call of `progress`. May be called without the lock.
     virtual bool was_rung() const noexcept = 0;
     /// Does some of the work. Returns true if more work may be left. Requires the lock, like the
-    /// functions below unless they say otherwise.
+    /// functions below, unless their comments say otherwise.
     virtual bool progress(bool thoroughly) = 0;
     /// Returns the time from which there may be work even if no event occurs; 0 for never.
     virtual nanoseconds next_deadline() const noexcept = 0;

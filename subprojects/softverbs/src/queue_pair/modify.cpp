@@ -12,8 +12,8 @@ namespace {
 /// True for a controlled Q_Key, which only a thread with CAP_NET_RAW may set.
 bool is_controlled_key(std::uint32_t qkey) noexcept { return qkey >> 31 != 0; }
 
-/// Removes the attributes of the half of a connection that an XRC queue pair doesn't have. The
-/// kernel ignores them, too, so programs needn't treat XRC queue pairs differently.
+/// Removes from `mask` the attributes of the half of a connection that an XRC queue pair doesn't
+/// have. The kernel ignores them, too, so programs needn't treat XRC queue pairs differently.
 int of_its_half(ibv_qp_type type, int mask) noexcept {
   switch (type) {
     case IBV_QPT_XRC_SEND:

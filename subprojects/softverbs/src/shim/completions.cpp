@@ -131,8 +131,8 @@ void judge(queue_record& queue, completion& taken) {
   if (pair != nullptr) {
     due = pair->floor = std::max(due, pair->floor);
   } else {
-    // A work queue has no record in which to store this time. Its completion is due no earlier than
-    // those of its completions that are held back already.
+    // A work queue has no record in which to store this time. Its new completion is due no earlier
+    // than its other completions that are held back.
     for (const auto& [time, each] : queue.waiting)
       if (each.wc.qp_num == taken.wc.qp_num) due = std::max(due, time);
   }

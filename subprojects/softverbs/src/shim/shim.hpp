@@ -84,7 +84,7 @@ struct context_record {
   std::mutex descriptor_lock;
   /// Events that this library has raised, and the program has not read yet.
   std::deque<ibv_async_event> raised;
-  /// By number. An entry may be null.
+  /// The records of its queue pairs, by number. An entry may be null.
   std::unordered_map<std::uint32_t, pair_record*> pairs;
 };
 

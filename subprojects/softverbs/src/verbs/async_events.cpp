@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The entry points that read asynchronous events and completion events. Acknowledging events
-// changes only the public part of an object, so the functions of libibverbs suffice for it.
+// changes only the public part of an object, so libibverbs' own functions are sufficient for that.
 #include "faults/faults.hpp"
 #include "machine/engine.hpp"
 #include "queue_pair/queue_pair.hpp"

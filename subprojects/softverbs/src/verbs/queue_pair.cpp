@@ -139,7 +139,8 @@ ibv_qp* inline_calls::create_qp(ibv_pd* domain, ibv_qp_init_attr* attributes) {
 namespace {
 
 /// Hides a queue pair, and waits until no thread of this process, and no peer, is carrying out a
-/// request on its behalf. If the wait fails, shows the queue pair again and returns false.
+/// request on the queue pair's behalf. If the wait fails, shows the queue pair again and returns
+/// false.
 bool is_free(device_context& device, queue_pair& pair) {
   {
     const std::lock_guard held(pair.lock());

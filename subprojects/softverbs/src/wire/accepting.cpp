@@ -37,7 +37,7 @@ bool says_nothing(int socket) noexcept {
   return ::recv(socket, &first, sizeof(first), MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN;
 }
 
-/// The limits for accepting connections: the number at each call, and the number in a period of
+/// The limits for accepting connections: the number in each call, and the number in a period of
 /// `between_rows` nanoseconds. Accepting and closing a connection takes as long as several
 /// messages, and wakes a process that waits to connect, so a process that opens one connection
 /// after another would delay existing peers. Even with these limits, connections from the maximum

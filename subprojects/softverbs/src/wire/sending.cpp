@@ -51,8 +51,8 @@ sent wire::send(std::uint32_t target_qpn, const packet_header& header, const iov
   if (!place) place = std::make_unique<outlet>();
   outlet& way = *place;
   if (way.blocked) return sent::blocked;
-  // The second attempt is for a connection to a process that has died, if another process has taken
-  // its slot since.
+  // The second attempt is needed if the process of the connection has died, and another process has
+  // taken its slot since.
   for (int attempt = 0; attempt < 2; ++attempt) {
     if (way.socket < 0 && !connect(slot, way)) return way.blocked ? sent::blocked : sent::lost;
     const sent result = try_send(way, header, payload, pieces, whose);

@@ -25,9 +25,9 @@ namespace {
 /// no outgoing one waits for space; the other polls then read that socket.
 constexpr unsigned looks_between = 8;
 
-/// As above, but for the case that all incoming connections use rings, and no outgoing one waits
-/// for space in a socket. In this case, epoll reports only notices, and connections that begin or
-/// end, which are less urgent than packets.
+/// As above, but for the case in which all incoming connections use rings, and no outgoing one
+/// waits for space in a socket. In this case, epoll reports only notices, and connections that
+/// begin or end, which are less urgent than packets.
 constexpr unsigned looks_between_notices = 32;
 
 }  // namespace

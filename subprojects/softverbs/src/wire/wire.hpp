@@ -110,8 +110,8 @@ class wire {
             std::size_t pieces, payload_of whose = payload_of::program);
 
   /// Returns the processes that receive multicasts and Ethernet frames, each as the lowest queue
-  /// pair number of its slot. This is expensive, because the first call after each `look` checks
-  /// all slots.
+  /// pair number of its slot. The first call after each `look` is expensive, because it checks all
+  /// slots.
   const std::vector<std::uint32_t>& hearers();
   /// Sets whether this process receives multicasts and Ethernet frames. Returns 0 or an errno
   /// value.
