@@ -92,7 +92,7 @@ void identifier::look_at_device() {
   if (socket_ >= 0) events().unwatch(socket_);
   stage_ = stage::ended;
   // No event is posted for a request that was not accepted: its `context` is usually still the
-  // listener's, so the program would mistake the event for one of the listener's.
+  // listener's, so the program would mistake the event for an event of the listener.
   if (!is_unaccepted_) post(RDMA_CM_EVENT_DEVICE_REMOVAL);
 }
 
