@@ -83,7 +83,8 @@ result<void> differs(const char* what) {
 
 template <class Builder>
 result<prepared_channel> build(const Builder& start, const options& given) {
-  // An overloaded machine acknowledges late, and rxe may fail when it retransmits a bind.
+  // A long ACK timeout avoids retransmissions: an overloaded machine acknowledges late, and rxe may
+  // fail when it retransmits a bind.
   return start.ack_timeout(ack_timeout::from(18).value())
       .gid_index(given.gid_index)
       .waiting(wait_mode::sleep())
@@ -168,7 +169,7 @@ result<void> serve(const options& given) {
   VERBSPP_TRY(met, exchange<std::uint32_t>(socket.descriptor(), std::move(prepared),
                                            std::uint32_t{0}, given.limit, protocol));
   VERBSPP_TRYV(serving.add(std::move(met.channel)));
-  // The client closes its end after the answer to `finish`, so the service loses it.
+  // The client closes its end after the answer to `finish`, so the service then loses that client.
   for (const wait_limit until(std::chrono::minutes(3)); serving.clients() != 0;) {
     if (until.has_passed()) return until.failure("serve", "the client has not finished");
     VERBSPP_TRYV(serving.serve(std::chrono::milliseconds(50)));
@@ -225,7 +226,7 @@ class client {
     return made;
   }
 
-  /// Makes more calls than can be in flight.
+  /// Makes more calls than can be in flight at the same time.
   result<void> echo_several(std::uint32_t round) {
     std::vector<std::pair<std::vector<std::byte>, pending_call<echo>>> open;
     for (std::uint32_t i = 0; i < 20; ++i) {

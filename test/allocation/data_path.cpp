@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Checks that the data path does not allocate: posting, polling, waiting, events, leases by memory
-/// window, messages of pools and hubs, and errors. Allocations by the device itself do not count.
+/// Checks that the data path does not allocate: posting, polling, waiting, events, leases through
+/// memory windows, messages of pools and hubs, and errors. Allocations by the device itself do not
+/// count.
 
 #include "../device/channels.hpp"
 #include "counter.hpp"

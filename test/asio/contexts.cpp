@@ -19,8 +19,8 @@ using namespace verbspp::test;
 
 namespace {
 
-// An `asio_source` never waits until a descriptor is writable. It does not accept an exchange,
-// which may have to wait until its socket is writable.
+// An `asio_source` cannot wait for a descriptor to become writable. Therefore, it does not accept
+// an exchange, which may have to wait for its socket to become writable.
 template <class Source>
 concept AsioWaitsFor = requires(net::any_io_executor executor, Source& source) {
   asio_source<Source>(executor, source);

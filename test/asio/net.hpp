@@ -58,8 +58,8 @@ using net::use_future;
       .waiting(wait_mode::sleep());
 }
 
-/// Runs the context until it has no work. So the test also checks that nothing keeps the context
-/// running.
+/// Runs the context until it has no work. In this way, the test also checks that nothing keeps the
+/// context running.
 inline void run(net::io_context& context, int line = __builtin_LINE(),
                 const char* file = __builtin_FILE()) {
   context.restart();
@@ -67,7 +67,7 @@ inline void run(net::io_context& context, int line = __builtin_LINE(),
   if (!context.stopped()) throw failure(file, line, "the context still has work");
 }
 
-/// Starts a coroutine. If it throws an exception, `run` throws this exception.
+/// Starts a coroutine. If the coroutine throws an exception, `run` rethrows that exception.
 template <class Executor, class Body>
 void spawn(Executor&& executor, Body&& body) {
   net::co_spawn(std::forward<Executor>(executor), std::forward<Body>(body),

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
 /// Code that the tests of the connection manager share. Most of the tests require a connection
-/// manager, that of the kernel or of softverbs, and a device that it supports. They connect to the
-/// device's own addresses.
+/// manager (the kernel's or the one in softverbs), and a device that the connection manager
+/// supports. They connect to the device's own addresses.
 #pragma once
 
 #include "../device/device.hpp"
@@ -23,8 +23,8 @@ inline constexpr std::chrono::milliseconds short_limit{300};
 void need_manager();
 
 enum class family : std::uint8_t { ipv4, ipv6 };
-/// Returns an address of the device under test, with port 0. Empty if the device's first active
-/// port has no RoCE v2 address of this family that is not link-local.
+/// Returns an address of the device under test, with port 0. Returns an empty optional if the first
+/// active port has no RoCE v2 address of this family other than link-local ones.
 [[nodiscard]] std::optional<cm_address> own_address(family which);
 
 /// The device, and a listener on one of its own addresses.

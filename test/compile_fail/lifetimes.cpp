@@ -11,8 +11,8 @@ using namespace verbspp;
 // expect: does not live long enough
 // needs: -Wexperimental-lifetime-safety
 // flags: -Xclang -fexperimental-lifetime-safety -Werror=experimental-lifetime-safety
-// The newest clang tracks views through functions, and names the lines at which the view is
-// created, the object is destroyed, and the view is used.
+// The newest clang tracks views through functions, and names the lines where the view is created,
+// the object is destroyed, and the view is used.
 
 memory_region<> make();
 

@@ -207,7 +207,7 @@ TEST_CASE("a stream reports a failed request and a limit that expires") {
     CHECK(error(failure_of(run(sending, ends.left))) == error_kind::timed_out);
   }
   SECTION("a coroutine that is destroyed") {
-    // Destroying the coroutine waits until the default limit.
+    // Destroying the coroutine waits until the default limit expires.
     ends = connect_channels(bed.domain.build_channel().default_limit(short_limit));
     {
       const scoped sending = send_without_receive();

@@ -292,7 +292,8 @@ TEST_CASE("coroutines await reads and writes of any size, in parts") {
   const testbed bed;
   for (const wait_mode mode : all_modes) {
     awaiting_service serving(bed, 1, {.clients = 4, .waiting = mode});
-    // The first caller lends all memory over lanes. The second one sends small memory in its calls.
+    // The first caller lends all memory over lanes. The second one sends small pieces of memory in
+    // its calls.
     for (const std::uint32_t sent_size : {0U, 65'536U}) {
       caller calls = serving.call({.sent_size = sent_size});
       for (const std::size_t size : {0U, 1U, 700U, 99'999U, 3'000'001U}) {

@@ -189,8 +189,8 @@ TEST_CASE("answers for which the send queue has no room are sent later") {
   running_service serving(bed, 1, {.clients = 2, .in_flight = room, .waiting = wait_mode::sleep()});
   deaf_client client(bed, serving);
   // Without receives at the client, the first answers stay in the send queue. Their calls count as
-  // answered, so the service accepts the same number of further calls. The answers to those find
-  // the queue full.
+  // answered, so the service accepts the same number of further calls. The answers to these further
+  // calls find the queue full.
   const auto statistics = [&] { return serving.served().statistics(); };
   for (std::uint32_t i = 0; i < room; ++i) client.call(i);
   wait_until([&] { return statistics().answers == room; }, "the first answers");

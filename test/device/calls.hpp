@@ -134,8 +134,8 @@ class service_threads {
     must(served_->add(must(std::move(own).handshake(of_client))));
     return must(std::move(end).handshake(of_service));
   }
-  /// Connects a channel to the service for a caller that has not compared its methods yet. \returns
-  /// the caller and the channel
+  /// Connects a channel to the service, and creates a caller that has not compared its methods yet.
+  /// \returns the caller and the channel
   [[nodiscard]] std::pair<caller, channel> prepare(const caller_options& options = {},
                                                    wait_mode waiting = brief_spin) {
     auto end = must(bed_.domain.build_channel().waiting(waiting).build());

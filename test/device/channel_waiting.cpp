@@ -38,8 +38,8 @@ namespace {
   return std::chrono::seconds(used.tv_sec) + std::chrono::nanoseconds(used.tv_nsec);
 }
 
-/// Calls a function once during its lifetime: before the first request for a notification from a
-/// completion queue of the device.
+/// While an object of this class exists, it calls a function once: before the first request for a
+/// notification from a completion queue of the device.
 class before_notification {
  public:
   before_notification(ibv_context* device, std::function<void()> call)

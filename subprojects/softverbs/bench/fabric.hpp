@@ -18,8 +18,8 @@ struct address {
   std::uint16_t lid;
 };
 
-/// The first device named soft*, opened, with memory that its queue pairs share. Any failure ends
-/// the process.
+/// Opens the first device named soft*, and holds the memory that its queue pairs share. Any failure
+/// ends the process.
 class device {
  public:
   explicit device(std::size_t bytes);

@@ -81,7 +81,7 @@ void copying() {
 }
 
 /// Makes small copies in the thread's own memory, which its processor's caches hold. Returns the
-/// number per second.
+/// number of copies per second.
 double plain_work() {
   constexpr std::size_t piece = 64;
   constexpr std::size_t pieces = 128;
@@ -119,7 +119,7 @@ void plain_threads() {
 }
 
 /// Makes the kernel copy to another process's memory, `bytes` bytes at a time. `measure` is called
-/// with a function that makes one copy, and returns true if the copy succeeded.
+/// with a function that makes one copy, and that returns true if the copy succeeded.
 template <typename Measure>
 void copying_between_processes(std::size_t bytes, const Measure& measure) {
   // The other process is a forked child, so this memory has the same address there.

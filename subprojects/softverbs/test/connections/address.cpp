@@ -197,8 +197,8 @@ TEST_CASE("cm: identifiers that set REUSEADDR get different ports if they don't 
   event_source events;
   std::deque<one_id> all;
   std::set<std::uint16_t> ports;
-  // If ports that others use could be chosen, two of 600 identifiers would probably get the same
-  // port.
+  // If a port that is already in use could be chosen, two of the 600 identifiers would probably get
+  // the same port.
   for (std::size_t count = 0; count < 600; ++count) {
     REQUIRE(set(all.emplace_back(events).id, RDMA_OPTION_ID_REUSEADDR, 1) == 0);
     REQUIRE(bind(all.back().id, "198.18.83.1") == 0);

@@ -275,7 +275,7 @@ TEST_CASE("cm: a request whose client was destroyed can't be accepted, and has n
     server.id = both.server_events.next(RDMA_CM_EVENT_CONNECT_REQUEST)->id;
     both.client.destroy();
     // The identifier has the listener's context until the program sets another one, so an event
-    // would reach code of the listener.
+    // would reach the listener's code.
     CHECK(is_silent(both.server_events));
   }
   SECTION("the program receives the request after the client is destroyed") {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Connections in the port space for all transports: UC, and XRC, in which the two ends are
-// different.
+// Connections in RDMA_PS_IB, the port space for all transports: with UC, and with XRC, whose two
+// ends are different.
 #include "catch.hpp"
 #include "support/cm_fabric.hpp"
 #include "support/xrc.hpp"

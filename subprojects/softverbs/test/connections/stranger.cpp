@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Listeners that receive messages that no peer would send, clients that send no message, and a
-// child of fork that inherits connections.
+// forked child that inherits connections.
 #include "catch.hpp"
 #include "support/cm_fabric.hpp"
 #include "support/rsocket_pair.hpp"
@@ -26,7 +26,7 @@
 
 namespace {
 
-/// Looks up the socket that listens on this port in the list in /proc, and returns its name.
+/// Searches the kernel's list of sockets for the one that listens on `port`, and returns its name.
 std::string name_of_port(std::uint16_t port) {
   const std::string end = "/106/" + std::to_string(port);
   std::FILE* const sockets = std::fopen("/proc/net/unix", "re");

@@ -92,7 +92,8 @@ TEST_CASE("the vendor ID matches the prefix of the GUIDs") {
 
 TEST_CASE("a soft device has no index, because the kernel doesn't number it") {
   const open_context device;
-  // Programs use an index to ask the kernel about a device, but the kernel doesn't know this one.
+  // Programs use an index to ask the kernel about a device, but the kernel doesn't know this
+  // device.
   CHECK(ibv_get_device_index(device.verbs->device) == -1);
 }
 

@@ -78,7 +78,7 @@ class stranger {
     send_notice(socket_, greeting, {memory, -1});
     ::close(memory);
   }
-  /// Receives one answer of the device, as a peer would, but ignores it.
+  /// Receives one answer from the device, as a peer would, but ignores it.
   void hear() const {
     std::array<std::byte, 64> answer;
     descriptors attached;

@@ -14,7 +14,8 @@
 namespace fuzz {
 
 /// The only device, and its memory. A part of the memory is registered, and the pages before and
-/// after that part must never change. Inaccessible pages surround all of it.
+/// after that part must never change. There are inaccessible pages before and after all of these
+/// pages.
 class device {
  public:
   static device& only();

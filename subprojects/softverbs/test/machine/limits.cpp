@@ -120,7 +120,7 @@ TEST_CASE("a verb for which there is no memory fails and leaves nothing behind")
     });
   }
   SECTION("a region") {
-    // The table of regions grows once in several rounds.
+    // The table of regions grows only in some of these rounds.
     for (int round = 0; round < 64; ++round)
       fails_cleanly([&](ibv_pd* domain, int count) {
         std::array<char, 8> buffer{};

@@ -29,8 +29,8 @@ namespace {
 /// has exited.
 options watchful() { return {.timeout = 8, .retry_count = 3}; }
 
-/// While an object of this class exists, a fault is set. Meanwhile, the device sends all requests
-/// as packets.
+/// While an object of this class exists, a fault is set, so the device sends all requests as
+/// packets.
 struct only_packets {
   only_packets() { REQUIRE(softverbs_inject("ibv_alloc_pd:1000000=EIO") == 0); }
   only_packets(const only_packets&) = delete;

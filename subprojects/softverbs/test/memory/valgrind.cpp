@@ -21,7 +21,7 @@ mark mark_of(const unsigned char& byte) {
   return bits == 0 ? mark::defined : mark::undefined;
 }
 
-/// Returns how many of the first `length` bytes have this mark.
+/// Returns how many of the first `length` bytes have the mark `wanted`.
 std::size_t count(const endpoint& end, std::size_t length, mark wanted) {
   std::size_t found = 0;
   for (std::size_t at = 0; at < length; ++at)

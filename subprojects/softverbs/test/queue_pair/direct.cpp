@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Requests that one end executes itself, without the device of the other end.
+// Requests that one end executes itself, without involving the other end's device.
 #include "catch.hpp"
 #include "support/fabric.hpp"
 #include "support/registered_page.hpp"

@@ -219,8 +219,7 @@ TEST_CASE("a remote access must have the right, the key and the bounds of a regi
         REQUIRE(link.left.read(1, {link.left.piece(0, 8)}, peer, each.offset) == 0);
       else
         REQUIRE(link.left.write(1, {link.left.piece(0, 8)}, peer, each.offset) == 0);
-      // True in the case in which the queue pair does not grant the remote right, although the
-      // memory does.
+      // True if the queue pair does not grant the remote right, although the memory does.
       const bool not_taken = each.right.queue_pair_access == IBV_ACCESS_LOCAL_WRITE;
       failed(link.left, 1, not_taken ? IBV_WC_REM_INV_REQ_ERR : IBV_WC_REM_ACCESS_ERR);
       CHECK(link.right.event().event_type ==

@@ -59,7 +59,7 @@ TEST_CASE("a flush completes with its own opcode and without a completion at the
     CHECK(completed.wr_id == 2);
     CHECK(link.right.memory[64] == 7);
   }
-  // Flushes zero bytes, and the whole region.
+  // Flushes zero bytes, and then the whole region.
   REQUIRE(link.flush(3, peer, 0, 0) == 0);
   CHECK(link.left.wait().status == IBV_WC_SUCCESS);
   REQUIRE(link.flush(4, peer, 0, link.right.memory.size(), both) == 0);
@@ -137,7 +137,8 @@ TEST_CASE("an invalid flush fails in the same way as with the kernel's driver") 
           IBV_EVENT_QP_ACCESS_ERR);
   attempt(with_flush(), 0, std::size_t{1} << 63, both, newer::flush_range, IBV_WC_REM_ACCESS_ERR,
           IBV_EVENT_QP_ACCESS_ERR);
-  // These flushes have no placement, an unknown placement, and an unknown level.
+  // The first flush has no placement, the second an unknown placement, and the third an unknown
+  // level.
   attempt(with_flush(), 0, 8, 0, newer::flush_range, IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR);
   attempt(with_flush(), 0, 8, 4, newer::flush_range, IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR);
   attempt(with_flush(), 0, 8, both, 2, IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR);

@@ -356,7 +356,7 @@ TEST_CASE("raw packets: malformed frames crash nothing") {
                 completion.wr_id,
                 {ends.right.piece(completion.wr_id * frame_end::room, frame_end::room)}) == 0);
   }
-  // Earlier frames may occupy all receives, so this one is sent until it arrives.
+  // Earlier frames may occupy all receives, so this frame is sent repeatedly until it arrives.
   const frame one = ends.to_right(77);
   CHECK(eventually([&] {
     CHECK(ends.left.send_frame(one) == IBV_WC_SUCCESS);

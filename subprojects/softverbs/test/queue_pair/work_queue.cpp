@@ -269,7 +269,7 @@ TEST_CASE("receive scaling: a forked child cannot use its parent's objects") {
     well = well && ibv_post_wq_recv(end.queues[0], &request, &bad) == EIO && bad == &request;
     well = well && ibv_destroy_wq(end.queues[0]) == EIO;
     well = well && ibv_destroy_rwq_ind_table(end.table) == EIO;
-    // The child can't create objects that refer to those of its parent.
+    // The child can't create objects that refer to its parent's objects.
     ibv_wq_init_attr of_parent = end.asked(0);
     well = well && ibv_create_wq(end.context, &of_parent) == nullptr && errno == EINVAL;
     ibv_rwq_ind_table_init_attr parents{1, end.queues.data(), 0};

@@ -63,13 +63,13 @@ class intruder {
     return error == 0;
   }
 
-  /// Starts a handshake, and passes `descriptor` to the other end unless that is negative.
+  /// Starts a handshake. Passes `descriptor` to the other end unless it is negative.
   void greet(int descriptor) {
     softverbs::notice greeting{};
     greeting.what = softverbs::notice::kind::greeting;
     send_with(&greeting, sizeof(greeting), {descriptor});
   }
-  /// The answer that the device sends, and the descriptors that came with it.
+  /// An answer that the device has sent, and the descriptors that came with it.
   struct answer {
     softverbs::notice notice;
     std::vector<int> descriptors;

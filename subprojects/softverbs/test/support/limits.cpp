@@ -44,7 +44,7 @@ class listener_to_errors {
 };
 
 /// Returns the name of the socket on which this process listens, without the number at its end.
-/// Empty if the process doesn't listen.
+/// Returns an empty string if the process doesn't listen.
 std::string own_kind() {
   for (int descriptor = 3; descriptor < 100; ++descriptor) {
     int listens = 0;

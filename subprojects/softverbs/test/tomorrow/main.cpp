@@ -50,7 +50,7 @@ int main() {
   ibv_tomorrow_release(region);
   // If libibverbs supplies its default operations ("with"), each verb fails with the value that
   // suits its return type. Otherwise, softverbs doesn't know these types, so each operation sets
-  // errno to EOPNOTSUPP, and returns this number.
+  // errno to EOPNOTSUPP, and also returns EOPNOTSUPP.
   const char* const with = std::getenv("SOFTVERBS_TOMORROW");
   if (with != nullptr && std::strcmp(with, "with") == 0) {
     errno = 0;

@@ -25,7 +25,7 @@ struct verbs_ex_private {
 
 namespace {
 
-/// The context of a driver. New members come first, so the older ones keep their distance to the
+/// The context of a driver. New members come first, so the older ones keep their distance from the
 /// end: rdma-core 59 has 3 members that rdma-core 44 lacks, and rdma-core 64 has 6.
 struct newer_context {
   void (*newer[20])();

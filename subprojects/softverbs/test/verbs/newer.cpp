@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verbs that older headers don't declare, which the tests look up by name, and a field that their
-// structures lack.
+// Verbs that older headers don't declare, which the tests look up by name, and a field that a
+// structure in older headers lacks.
 #include "base/newer_verbs.hpp"
 #include "catch.hpp"
 #include "support/fabric.hpp"

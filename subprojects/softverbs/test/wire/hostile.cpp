@@ -176,8 +176,8 @@ TEST_CASE("a queue pair that is reset and connected again verifies the process o
     REQUIRE(end.wait().status == IBV_WC_SUCCESS);
     return next_psn_of(end);
   };
-  // A verification is valid for a millisecond, in which a queue pair can be connected to another
-  // process.
+  // A verification is valid for a millisecond, during which a queue pair can be connected to
+  // another process.
   for (int round = 0; round < 10; ++round) {
     psn_to_honest = write(there, psn_to_honest);
     // The write uses a packet, because the liar's tables can't be verified.
