@@ -48,8 +48,8 @@ void serve(Source& source, Work work) {
   }
 }
 
-/// Drives a session with epoll. Returns true if a stop request ended it, and the loop did not spin
-/// until then.
+/// Drives a session with epoll. Returns true if a stop request ended the session, and if the loop
+/// did not spin before that.
 template <class Session>
 [[nodiscard]] bool is_stopped(Session& session) {
   int rounds = 0;

@@ -197,8 +197,8 @@ TEST_CASE_METHOD(two_sides, "ends that do not match both report it") {
   const error left =
       failure_of(exchange(sockets[0], must(bed.domain.build_channel().build()), patience));
   const error right = failure_of(other.get());
-  // The end that detects the mismatch first notifies the other end. The other end reports either
-  // this notification or the mismatch that it detected itself.
+  // The end that is the first to detect the mismatch notifies the other end. The other end reports
+  // either this notification or the mismatch that it detected itself.
   CHECK(left == error_kind::mismatch);
   CHECK(right == error_kind::mismatch);
   CHECK(left.message().find("transport differs") != std::string::npos);

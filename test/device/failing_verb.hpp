@@ -43,9 +43,10 @@ struct answer {
 
 struct verb;
 
-/// Makes the calls to one verb fail during its lifetime, without calling the device. The test
-/// program defines the verbs itself, and its definitions take precedence over those in libraries.
-/// This does not work for verbs that verbs.h calls through a pointer; see `failing_operation`.
+/// While an object of this class exists, the calls to one verb fail without reaching the device.
+/// The test program defines the verbs itself, and its definitions take precedence over those in
+/// libraries. This does not work for verbs that verbs.h calls through a pointer; see
+/// `failing_operation`.
 class failing_verb {
  public:
   /// Reports failures by the convention that the verb documents.
@@ -63,9 +64,9 @@ class failing_verb {
   verb& verb_;
 };
 
-/// Makes the calls to one verb fail during its lifetime. The verb must be one that is called
-/// through a pointer in a context, queue pair or completion queue. Only one such object may exist
-/// at a time.
+/// While an object of this class exists, the calls to one verb fail. The verb must be one that is
+/// called through a pointer in a context, queue pair or completion queue. Only one such object may
+/// exist at a time.
 class failing_operation {
  public:
   template <class Returned, class... Arguments>

@@ -448,7 +448,7 @@ TEST_CASE("members can be added and removed while the others continue") {
   CHECK(mine.peer_of(id) == 1U);
   REQUIRE(mine.multicast(mine.all(), from.gather(), place));
 
-  // If the number is in use, `put` replaces the channel with that number.
+  // If the number is in use, `put` replaces the channel that has it.
   must(mine.put(2, std::move(removed)));
   CHECK(mine.peer_of(mine[2].id()) == 2U);
   REQUIRE(mine.multicast(mine.all(), from.gather(), place));

@@ -397,8 +397,8 @@ TEST_CASE("a client cannot make a service read outside of a message") {
       return std::string("answered");
     return text_of(answer.bytes().subspan(call_header::size + 1));
   };
-  /// The body of a call with memory that has the rights of `as` and claims this length. `size`
-  /// bytes follow the description of the memory.
+  /// The body of a call that lends memory with the rights of `as`, and claims that the memory has
+  /// this length. `size` bytes follow the description of the memory.
   const auto sent = [](auto as, std::uint64_t length, std::size_t size) {
     const remote_memory<decltype(as)::rights> memory(0, length, remote_key(std::uint32_t{0}));
     std::vector<std::byte> body(32 + size, std::byte{2});

@@ -42,7 +42,7 @@ struct inboxes {
     list.deliver(inbox, place);
     return place;
   }
-  /// Fails all posted receives. \returns the inbox of each
+  /// Fails all posted receives. \returns the inbox of each receive
   std::vector<const inbox_state*> flush() {
     std::vector<const inbox_state*> failed;
     list.flush([&](inbox_state& inbox) {

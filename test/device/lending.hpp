@@ -34,7 +34,7 @@ struct fill {
   using request = std::uint8_t;
   using answer = std::uint64_t;
 };
-/// Reads the lent memory, adds 1 to each byte, and writes it back. Returns the bytes of the
+/// Reads the lent memory, adds 1 to each byte, and writes the bytes back. Returns the bytes of the
 /// request.
 struct increment {
   static constexpr std::uint16_t number = 13;

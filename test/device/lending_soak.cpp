@@ -32,8 +32,8 @@ class lending_client {
     }
   }
 
-  /// Makes a call. \returns a sentence if bytes are wrong, or the error if the call failed for a
-  /// reason other than a timeout or a refusal; otherwise an empty string
+  /// Makes a call. \returns a message if bytes are wrong, the error if the call failed for a reason
+  /// other than a timeout or a refusal, and otherwise an empty string
   std::string call() {
     if (random_() % 4 == 0) return call_with(own_, own_seen_);
     if (random_() % 4 == 0) return call_with(small_, small_seen_);
