@@ -99,8 +99,8 @@ class failing_operation {
 /// destroyed, the number therefore becomes one too low.
 [[nodiscard]] int live_objects();
 
-/// During its lifetime, changes the capability bits that `ibv_query_device` reports. Sets the bits
-/// in `claimed`, and clears all others in `capabilities`.
+/// While an object of this class exists, `ibv_query_device` reports different capability bits: the
+/// bits in `claimed` are set, and all others in `capabilities` are cleared.
 class claimed_capabilities {
  public:
   claimed_capabilities(unsigned capabilities, unsigned claimed);
@@ -129,8 +129,8 @@ void before_next_destroy_cq(std::function<void()> call);
 /// Calls a function just before the next memory region is deregistered.
 void before_next_dereg_mr(std::function<void()> call);
 
-/// During its lifetime, `ibv_rereg_mr` does nothing but set errno to `errnum` and return
-/// `returned`.
+/// While an object of this class exists, `ibv_rereg_mr` does nothing but set errno to `errnum` and
+/// return `returned`.
 class failing_reregistration {
  public:
   failing_reregistration(int returned, int errnum);

@@ -43,8 +43,8 @@ class lone_page {
   void* all_;
 };
 
-/// During its lifetime, this thread lacks the privilege to lock more memory than RLIMIT_MEMLOCK
-/// permits.
+/// While an object of this class exists, this thread lacks the privilege to lock more memory than
+/// RLIMIT_MEMLOCK permits.
 class unprivileged_locking {
  public:
   unprivileged_locking() {

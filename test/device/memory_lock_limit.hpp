@@ -9,8 +9,8 @@
 
 namespace verbspp::test {
 
-/// Changes the limit on locked memory during its lifetime. `changed` is true if the process was
-/// permitted to change it.
+/// While an object of this class exists, the process has a different limit on locked memory.
+/// `changed` is true if the process was permitted to change the limit.
 class memory_lock_limit {
  public:
   explicit memory_lock_limit(rlim_t soft) {

@@ -26,9 +26,9 @@ using namespace std::chrono_literals;
 
 namespace {
 
-// The largest memory that fits into messages of 1,024 bytes. The description takes 32 bytes, and
-// the request or answer takes 8. If the service may write, there is also a bit for each byte of the
-// memory.
+// The sizes of the largest memory that fits into messages of 1,024 bytes. The description of the
+// memory takes 32 bytes, and the request or answer takes 8. If the service may write, there is also
+// a bit for each byte of the memory.
 constexpr std::size_t most_to_read = 1024 - 32 - 8;
 constexpr std::size_t most_to_write = 874;
 static_assert(32 + 8 + most_to_write + (most_to_write + 7) / 8 == 1024);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// A libFuzzer target. Whatever bytes a peer sends, a decoder must return either an error or
-/// a value that encodes to the same bytes, with the exceptions that `decode` names. The corpus
-/// contains examples of each kind of value.
+/// A libFuzzer target. Whatever bytes a peer sends, a decoder must return either an error or a
+/// value that encodes to the same bytes, apart from the differences that comments in `decode`
+/// describe. The corpus contains examples of each kind of value.
 
 #include <verbspp/memory/remote_memory.hpp>
 #include <verbspp/qp/endpoint.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The course of a connection: the ends prepare, connect, exchange random requests, leave in order
-/// unless the connection breaks, and check the memory.
+/// The course of a connection: the ends prepare, connect, exchange random requests, leave in an
+/// orderly way unless the connection breaks, and check the memory.
 #include "end.hpp"
 #include "layout.hpp"
 #include "outcome.hpp"
@@ -175,7 +175,8 @@ void end::step_at_random() {
     channel_.poll();
 }
 
-/// Leaves a connection in order. Unless it ends early, all messages must arrive.
+/// Leaves a connection in an orderly way. Unless the connection ends early, all messages must
+/// arrive.
 void end::take_leave() {
   doing_ = "leaving in order";
   while (!held_.empty()) {
