@@ -13,8 +13,8 @@ using namespace verbspp::test;
 
 namespace {
 
-/// While an object of this class exists, it alters the results of port queries, so that a test can
-/// simulate ports with attributes that no available device has.
+/// Alters the results of port queries until this object is destroyed, so that a test can simulate
+/// ports with attributes that no available device has.
 class altered_ports {
  public:
   using alteration = void (*)(ibv_port_attr&);

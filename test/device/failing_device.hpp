@@ -3,8 +3,8 @@
 
 namespace verbspp::test {
 
-/// During its lifetime, injects a fault into the software device. Skips the test on other devices.
-/// `fault` is passed to `softverbs_inject`.
+/// Injects a fault into the software device. The destructor resets all faults. Skips the test on
+/// other devices. `fault` is passed to `softverbs_inject`.
 class failing_device {
  public:
   explicit failing_device(const char* fault);

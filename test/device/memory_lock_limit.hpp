@@ -9,8 +9,8 @@
 
 namespace verbspp::test {
 
-/// While an object of this class exists, the process has a different limit on locked memory.
-/// `changed` is true if the process was permitted to change the limit.
+/// Changes the limit on locked memory until this object is destroyed. `changed` is true if the
+/// process was permitted to change the limit.
 class memory_lock_limit {
  public:
   explicit memory_lock_limit(rlim_t soft) {

@@ -16,10 +16,10 @@ using namespace verbspp::test;
 
 namespace {
 
-/// While an object of this class exists, the host is a member of an IPv4 group, as it would be
-/// after `rdma_join_multicast`. Does nothing if the group has another kind of address. A RoCE v2
-/// port receives a group's datagrams only if the host is a member. A software device doesn't need
-/// this membership if its addresses aren't those of the host.
+/// Makes the host a member of an IPv4 group until this object is destroyed, in the same way as
+/// `rdma_join_multicast`. Does nothing if the group has another kind of address. A RoCE v2 port
+/// receives a group's datagrams only if the host is a member. A software device doesn't need this
+/// membership if its addresses aren't those of the host.
 class host_membership {
  public:
   host_membership(const gid& group, const gid& local) {

@@ -62,7 +62,7 @@ struct board_end {
   std::atomic<std::uint64_t> taken{0};
   /// The number of messages that this end has sent. Valid once this end has reached `leaving`.
   std::atomic<std::uint64_t> sent{0};
-  /// The sum of those additions to the peer's word of which this end knows that they succeeded.
+  /// The sum of this end's additions to the peer's word that are known to have succeeded.
   std::atomic<std::uint64_t> added{0};
   std::atomic<std::uint64_t> added_most{0};  ///< the sum of posted additions
   public_words doing{};
