@@ -22,8 +22,8 @@ struct options {
   /// The minimum number of operations. On a busy machine, the soak continues beyond `time` until
   /// this number is reached.
   std::uint64_t at_least = 0;
-  /// The limit of most waits of an end for its own requests. It is long because an emulated machine
-  /// is slow. An end waits three times as long for the other end to reach a step.
+  /// The time limit with which an end usually waits for its own requests. It is long because an
+  /// emulated machine is slow. An end waits three times as long for the other end to reach a step.
   std::chrono::seconds patience{60};
   /// True if the peer is a separate process, which is killed at random.
   bool kills = false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reliable connections by IP address: connecting, accepting, rejecting and disconnecting, and event
-// channels.
+// Reliable connections by IP address (connecting, accepting, rejecting and disconnecting), and
+// event channels.
 #include "catch.hpp"
 #include "support/cm_fabric.hpp"
 #include "support/waiting_call.hpp"

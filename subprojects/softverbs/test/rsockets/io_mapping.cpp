@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of an rsocket that its peer can write to. In these tests, memory outlives the rsockets
+// Memory that the peer of an rsocket can write to. In these tests, the memory outlives the rsockets
 // that have mapped it, because writes complete asynchronously.
 #include "catch.hpp"
 #include "support/rsocket_pair.hpp"

@@ -7,7 +7,7 @@ namespace allocations {
 /// From now on, only the next `count` allocations on this thread succeed. If `count` is negative,
 /// all of them succeed.
 void limit_to(int count) noexcept;
-/// Returns the number of allocations that were not freed yet, on all threads. If a sanitizer
+/// Returns the number of allocations that have not been freed yet, on all threads. If a sanitizer
 /// defines the operator, returns 0.
 long not_freed() noexcept;
 /// Returns false if a sanitizer defines the operator, in which case all allocations succeed.

@@ -34,7 +34,7 @@ inline constexpr std::uint16_t ipv4_type = 0x0800;
 inline constexpr std::uint16_t ipv6_type = 0x86dd;
 /// An Ethernet type that is reserved for local experiments, so other software should not use it.
 inline constexpr std::uint16_t experimental_type = 0x88b5;
-/// Returns an IPv4 packet from 10.0.0.1 to 10.0.0.2, whose header has options.
+/// Returns an IPv4 packet whose header has options. It is sent from 10.0.0.1 to 10.0.0.2.
 frame ipv4(std::uint8_t protocol, const frame& content, std::uint8_t fragment = 0);
 /// Returns an IPv6 packet from fd00::1 to fd00::2.
 frame ipv6(std::uint8_t next, const frame& content);

@@ -49,8 +49,8 @@ int main() {
   check(ibv_tomorrow_change(pair) == EOPNOTSUPP, "ibv_tomorrow_change does not return EOPNOTSUPP");
   ibv_tomorrow_release(region);
   // If libibverbs supplies its default operations ("with"), each verb fails with the value that
-  // suits its return type. Otherwise, softverbs doesn't know these types, so each operation sets
-  // errno to EOPNOTSUPP, and also returns EOPNOTSUPP.
+  // suits its return type. Otherwise, softverbs supplies the operations. It doesn't know their
+  // return types, so each of them sets errno to EOPNOTSUPP, and also returns EOPNOTSUPP.
   const char* const with = std::getenv("SOFTVERBS_TOMORROW");
   if (with != nullptr && std::strcmp(with, "with") == 0) {
     errno = 0;

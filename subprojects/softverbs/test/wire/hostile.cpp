@@ -176,8 +176,8 @@ TEST_CASE("a queue pair that is reset and connected again verifies the process o
     REQUIRE(end.wait().status == IBV_WC_SUCCESS);
     return next_psn_of(end);
   };
-  // A verification is valid for a millisecond, during which a queue pair can be connected to
-  // another process.
+  // A verification stays valid for a millisecond. Even if the queue pair is connected to another
+  // process within that time, the new peer must be verified.
   for (int round = 0; round < 10; ++round) {
     psn_to_honest = write(there, psn_to_honest);
     // The write uses a packet, because the liar's tables can't be verified.
