@@ -19,7 +19,7 @@ namespace verbspp::test {
 /// A short time limit, mostly for waits that are expected to time out.
 inline constexpr std::chrono::milliseconds short_limit{300};
 
-/// Skips the test case if there is no connection manager, or the process may not use it.
+/// Skips the test case if there is no connection manager, or if the process may not use it.
 void need_manager();
 
 enum class family : std::uint8_t { ipv4, ipv6 };

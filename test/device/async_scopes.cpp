@@ -96,7 +96,8 @@ TEST_CASE("scopes of several coroutines are open on one channel at the same time
     VERBSPP_CO_TRYV(co_await scope.async_finish());
     co_return success();
   };
-  // The queue was requested with room for four requests, so the others may have to wait.
+  // The queue was requested with room for four requests, so some of the six writers may have to
+  // wait.
   std::vector<routine> writers;
   for (const std::size_t first : {0, 8, 0, 8, 0, 8}) writers.push_back(write(first));
   for (routine& each : writers) must(run(each, ends.left));

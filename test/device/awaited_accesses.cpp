@@ -102,7 +102,8 @@ started answer_after_read(received_call<keep> call, shared_memory into, access_r
   done.set(read);
 }
 
-/// Reads the memory in parts of the request's size, and answers with the sum of its bytes.
+/// Reads the memory in parts whose size the request specifies, and answers with the sum of its
+/// bytes.
 started answer_call(received_call<add_up> call, protection_domain domain) {
   const auto buffer = shared(domain, std::max<std::size_t>(call.request(), 1));
   std::uint64_t sum = 0;
@@ -245,7 +246,7 @@ class stalled_client {
   /// Closes the client's end of the socket. At the other end, which the service watches, this is a
   /// hang-up.
   void close_socket() { socket_.close(1); }
-  /// Sends a message for which the service removes the client.
+  /// Sends a message that makes the service remove the client.
   void violate_protocol() { end_.send({}); }
 
  private:
@@ -406,7 +407,8 @@ TEST_CASE("awaited accesses fail when the client leaves, or the service is destr
   stalled.call();
   received_call<keep> call = serving.take_kept();
   const shared_memory memory = shared(bed.domain, stalled_client::size);
-  // If more than 1024 continuations are due, one poll of a channel may leave some of them.
+  // If more than 1024 continuations are due, one poll of a channel may leave some of them for a
+  // later poll.
   std::vector<access_result> done(GENERATE(6U, 1500U));
   for (access_result& each : done) read_into(call, memory, 0, wait_limit::forever(), each);
   SECTION("the client is removed") { stalled.violate_protocol(); }

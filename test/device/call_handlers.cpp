@@ -78,7 +78,7 @@ class throwing_service : public service_threads {
   std::jthread serving_{};
 };
 
-/// A client that has no receives for its answers until the test posts them.
+/// A client that has no receives for answers until the test posts them.
 class deaf_client {
  public:
   static constexpr std::size_t size = 64;

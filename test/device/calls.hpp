@@ -112,12 +112,10 @@ class service_threads {
   service_threads& operator=(const service_threads&) = delete;
   ~service_threads() { stop(); }
 
-  /// Stops the threads.
   void stop() {
     for (std::jthread& each : threads_) each.request_stop();
     threads_.clear();
   }
-  /// Closes the service.
   void close() {
     stop();
     served_.reset();

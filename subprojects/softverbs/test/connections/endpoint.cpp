@@ -137,7 +137,7 @@ TEST_CASE("cm: a queue pair uses the queues that it is given or creates its own"
     shared.attr.max_wr = 5;
     shared.attr.max_sge = 1;
     REQUIRE(rdma_create_srq(id.id, nullptr, &shared) == 0);
-    // The attributes are those that were granted.
+    // The call has stored the attributes that were granted.
     ibv_srq_attr granted{};
     REQUIRE(ibv_query_srq(id.id->srq, &granted) == 0);
     CHECK(shared.attr.max_wr == granted.max_wr);

@@ -34,7 +34,7 @@ bool is_consistent(const frame_headers& has) {
          (ip || (has.has_tcp == 0 && has.has_udp == 0)) && (has.has_vxlan == 0 || has.has_udp != 0);
 }
 
-/// Checks that all headers that were found in the beginning of a frame are also found in the whole
+/// Checks that all headers that were found in the first part of a frame are also found in the whole
 /// frame.
 void compare(const frame_headers& part, const frame_headers& whole) {
   require((part.has_vlan & ~whole.has_vlan) == 0 && (part.has_ipv4 & ~whole.has_ipv4) == 0 &&

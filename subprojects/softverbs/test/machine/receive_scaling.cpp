@@ -51,7 +51,7 @@ TEST_CASE("receive scaling: the hash agrees with the published examples") {
     CHECK(hash_of(stream, ipv4_addresses) == one.of_addresses);
     CHECK(hash_of(stream, ipv4_addresses | tcp_ports) == one.of_ports_too);
     CHECK(hash_of(tagged(stream, 7), ipv4_addresses | tcp_ports) == one.of_ports_too);
-    // If the hash should cover fields that a frame doesn't have, these fields are ignored.
+    // If the configuration selects fields that a frame doesn't have, these fields are ignored.
     CHECK(hash_of(stream, ipv4_addresses | udp_ports) == one.of_addresses);
     CHECK(hash_of(stream, ipv6_addresses | udp_ports) == 0);
     const frame datagram = ipv4_frame(one.source, one.destination, IPPROTO_UDP,

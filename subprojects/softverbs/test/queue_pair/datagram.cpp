@@ -209,7 +209,7 @@ TEST_CASE("UD: traffic class, flow label, hop limit and service level are transm
   REQUIRE(ends.receive(1, 5) == 0);
   REQUIRE(ends.left.send_to(handle, ends.right.pair->qp_num, 2, {ends.left.piece(0, 5)}) == 0);
   const ibv_wc received = ends.right.wait();
-  // RoCE packets have no service level. Completions of RoCE use this field to report the type of
+  // RoCE packets have no service level. On RoCE, completions use this field to report the type of
   // the header, which is IPv6 with UDP here.
   CHECK(received.sl == (on_ethernet() ? 9 : 5));
   CHECK((received.wc_flags & IBV_WC_GRH) != 0);
