@@ -350,7 +350,7 @@ TEST_CASE("a service cannot write outside of memory that a call sends") {
     auto body = head(random() % 110, random() % 16, random() % 200);
     static_cast<void>(answered(body, written));
   }
-  // Without the flag, the bytes are the answer.
+  // Without the flag `has_written`, the whole body is the answer.
   std::ranges::fill(lent, std::byte{1});
   CHECK(must(answered(head(100, 0, 8), std::byte{0})) != 0);
   CHECK(all_are(lent, 1));

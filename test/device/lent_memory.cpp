@@ -98,8 +98,8 @@ struct busy_fill : fill {
   using request = busy_bytes;
 };
 
-/// Checks that calls that cannot be encoded lend nothing. \param sent the bytes that the other
-/// calls send \param lanes the lanes that they use
+/// Checks that calls that cannot be encoded lend nothing. \param sent the number of bytes that the
+/// other calls send \param lanes the number of lanes that those calls use
 template <Method Called>
 void check_faults(std::uint64_t sent, std::uint64_t lanes) {
   const testbed bed;
@@ -515,7 +515,7 @@ TEST_CASE("a lane that failed at the caller is replaced") {
   caller calls = serving.call();
   auto memory = filled<window_memory>(bed, 64, std::byte{1});
   must(calls.call<fill>(1, memory, patience));
-  // This memory lacks the right for windows, so the device refuses to bind a window to it.
+  // This memory lacks access::window_bind, so the device refuses to bind a window to it.
   auto plain = filled<plain_memory>(bed, 64, std::byte{1});
   const auto wrong = window_part<writable>::from_native(
       plain.native_handle(), reinterpret_cast<std::uintptr_t>(plain.data()), 64);

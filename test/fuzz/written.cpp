@@ -5,8 +5,8 @@
 /// bytes that the answer marks as written, and move the rest of the answer to the beginning of the
 /// body.
 ///
-/// The first byte of the input, modulo 64, is the size of the memory. The others are the body of
-/// the answer.
+/// The first byte of the input, modulo 64, is the size of the memory. The remaining bytes are the
+/// body of the answer.
 
 #include <verbspp/calls/detail/call_frame.hpp>
 #include <verbspp/calls/detail/lanes.hpp>

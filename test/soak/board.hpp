@@ -77,8 +77,8 @@ struct board_end {
   /// The number of the lease that this end is using, which the other end granted. 0 if there is
   /// none.
   std::atomic<std::uint64_t> using_lease{0};
-  /// The number of the other end's lease that this end returned most recently, with a message that
-  /// invalidates its key.
+  /// The number of the other end's lease that this end returned most recently. A lease is returned
+  /// with a message that invalidates its key.
   std::atomic<std::uint64_t> gave_back{0};
   /// The encoded endpoint. Valid once this end has reached `ready`.
   std::array<std::byte, verbspp::endpoint::encoded_size> endpoint{};

@@ -100,7 +100,8 @@ class link {
 options of_links() {
   options wanted = with_atomics();
   wanted.memory = area_bytes + 2 * guard_bytes;
-  // The ACK timeout is at least 4 ms. If a process is stopped, the device waits longer for it.
+  // The code 8 requests an ACK timeout of about 1 ms, but the device waits at least 4 ms, and
+  // longer for a process that is stopped.
   wanted.timeout = 8;
   wanted.retry_count = 5;
   return wanted;
