@@ -343,7 +343,7 @@ template <class QueuePair, class Call>
 void check_second(QueuePair pair, Call call, int line = __builtin_LINE()) {
   const QueuePair taken = std::move(pair);
   check_moved_from(call(pair), line);  // NOLINT(bugprone-use-after-move)
-  check_state(taken);                  // the queue pair that was moved to is not affected
+  check_state(taken);                  // the target of the move is not affected
 }
 
 template <transport Transport>

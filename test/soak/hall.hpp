@@ -40,7 +40,7 @@ struct desk {
   std::atomic<std::uint64_t> operations{0};
   /// The client's encoded endpoint. The client stores it before it changes `asked`.
   std::array<std::byte, endpoint::encoded_size> client{};
-  std::array<std::byte, endpoint::encoded_size> server{};  ///< stored before `granted`
+  std::array<std::byte, endpoint::encoded_size> server{};  ///< stored before `granted` is changed
 
   void give_up(std::uint64_t connection) {
     if (ended.load() < connection) ended = connection;
