@@ -105,7 +105,7 @@ auto show(const memory_region<rights>& region) {
 // case: write_through_readable_window
 // expect: this handle to remote memory lacks access::remote_write: a write needs a handle with that right
 constexpr access_flags given = BAD(access::remote_read) GOOD(access::remote_write);
-// What matters here are the rights of the window, not the rights of the region.
+// This depends on the rights of the window, not on the rights of the region.
 remote_destination far_end(
     const memory_region<access::local_write | access::remote_write | access::window_bind>& region,
     remote_key rkey) {
