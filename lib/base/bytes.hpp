@@ -25,16 +25,16 @@ template <std::size_t Size>
   return number;
 }
 
-/// Writes a number of `size` bytes at an offset, the highest byte first. \pre the span has room for
-/// the number
+/// Writes a number at an offset as `size` bytes, the most significant byte first. \pre the span has
+/// room for the number
 inline void put_number(std::span<std::byte> to, std::size_t at, std::uint64_t number,
                        unsigned size = 4) noexcept {
   for (unsigned i = 0; i < size; ++i)
     to[at + i] = static_cast<std::byte>(number >> 8U * (size - 1 - i) & 0xffU);
 }
 
-/// Reads a number of at most four bytes at an offset. If the span ends earlier, reads only the
-/// bytes before its end.
+/// Reads a number that takes up `size` bytes, at most four, at an offset. If the span ends earlier,
+/// reads only the bytes before its end.
 [[nodiscard]] inline std::uint32_t number_at(std::span<const std::byte> from, std::size_t at,
                                              unsigned size = 4) noexcept {
   std::uint32_t number = 0;

@@ -12,9 +12,9 @@
 namespace verbspp::detail {
 
 /// A sleep on a condition variable, which lasts until the condition holds or the limit expires. A
-/// stop request runs a callback, `wake`, which takes the lock. So the lock is released while the
-/// callback is registered and removed. In between, only the condition variable releases the lock,
-/// so the callback can't run between the thread's check for a stop and its sleep.
+/// stop request runs a callback, `wake`, which takes the lock. So the lock is released whenever the
+/// callback is being registered or removed. In between, only the condition variable releases the
+/// lock, so the callback can't run between the thread's check for a stop and its sleep.
 template <class Condition>
 struct notified_sleep : stoppable_sleep {
   notified_sleep(std::condition_variable& changes, std::unique_lock<std::mutex>& lock,

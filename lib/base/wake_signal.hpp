@@ -8,9 +8,9 @@
 #pragma GCC visibility push(hidden)
 namespace verbspp::detail {
 
-/// Wakes threads that sleep on file descriptors; a condition variable cannot wake those. Each
-/// thread also watches the descriptor of this object. `wake_all` makes that descriptor readable
-/// until all threads that were asleep at the time have woken up.
+/// Wakes threads that sleep on file descriptors; a condition variable cannot wake such threads.
+/// Each thread also watches the descriptor of this object. `wake_all` makes that descriptor
+/// readable until all threads that were asleep at the time have woken up.
 ///
 /// The owner's lock guards all members. A thread holds the lock from the time when it tests its
 /// condition until it has called `enter`, so no signal is lost in between.
@@ -36,7 +36,8 @@ class wake_signal {
   unsigned behind_ = 0;  ///< the number of sleepers that have not woken up since the last signal
 };
 
-/// Creates an eventfd, closed on exec and non-blocking; -1 with errno if that fails.
+/// Creates a non-blocking eventfd that is closed on exec. Returns -1, and sets errno, if that
+/// fails.
 [[nodiscard]] int make_event_descriptor() noexcept;
 /// Makes an eventfd readable, or not readable.
 void raise(int event_descriptor) noexcept;

@@ -135,7 +135,7 @@ std::size_t write_refusal(std::span<std::byte> into, error_kind kind,
                           std::string_view text) noexcept {
   if (into.empty()) return 0;
   const std::size_t size = std::min({text.size(), into.size() - 1, longest_words});
-  // The text may be a part of the request, whose bytes `into` may overlap.
+  // The text may be a part of the request, and `into` may overlap the bytes of the request.
   if (size != 0) std::memmove(&into[1], text.data(), size);
   into[0] = static_cast<std::byte>(kind);
   return 1 + size;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The bodies of the messages that compare methods, and of refusals, whose bytes docs/calls.md
-/// describes; and helpers of the caller and the service.
+/// The bodies of refusals and of the messages that compare methods, and helpers of the caller and
+/// the service. docs/calls.md describes the bytes of these bodies.
 #pragma once
 
 #include <verbspp/base/detail/words.hpp>

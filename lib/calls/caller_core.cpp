@@ -82,7 +82,7 @@ result<reference<caller_core>> caller_core::open(prepared_channel& link,
                  "this channel receives into the pool of a hub, where other channels could use up "
                  "the receives for its answers: use a channel with its own receives");
   // What matters are the channel's capacities, not the queue pair's: a channel of a hub may use
-  // less than its queue pair has.
+  // less than the queue pair has.
   if (core.sends().capacity() < options.in_flight)
     return error::above_limit(opening, "in_flight", options.in_flight, core.sends().capacity(),
                               "build the channel with a larger max_send_work_requests");
@@ -91,8 +91,8 @@ result<reference<caller_core>> caller_core::open(prepared_channel& link,
     return error::above_limit(opening, "receives (2 for each call in flight)", depth,
                               core.receives().capacity(),
                               "build the channel with a larger max_receive_work_requests");
-  // Each call in flight needs two places: when its answer has arrived, and the next call is sent,
-  // the place of its request may still be in use.
+  // Each call in flight needs two places: when the answer has arrived, and the next call is sent,
+  // the place of the previous request may still be in use.
   VERBSPP_TRY(pool, message_pool::create(
                         core.connection().domain(),
                         depth + 2 * options.in_flight + std::max(options.kept_answers, 1U),

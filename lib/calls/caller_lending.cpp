@@ -107,8 +107,8 @@ bool caller_core::copy(calling_lane& lane, const loan& lent) noexcept {
     if (shared.has_error()) return false;
     lane.copy = std::move(shared).assume_value();
   }
-  // This is necessary even if the service may only write: the whole copy is copied back, and bytes
-  // that the service does not write must keep their values.
+  // The copy is filled even if the service may only write: later, the whole copy is copied back,
+  // and bytes that the service does not write must keep their values.
   std::memcpy(lane.copy->data(), what.memory, what.length);
   return true;
 }

@@ -16,7 +16,7 @@ std::chrono::nanoseconds duration_histogram::quantile(double share) const noexce
   const std::uint64_t all = count();
   if (all == 0) return {};
   const double wanted = std::clamp(share, 0.0, 1.0) * static_cast<double>(all);
-  // At least one duration, so quantile 0 belongs to the shortest one.
+  // `missing` is at least 1, so that quantile 0 belongs to the shortest duration.
   std::uint64_t missing = std::max<std::uint64_t>(static_cast<std::uint64_t>(std::ceil(wanted)), 1);
   std::size_t range = 0;
   while (range < ranges - 1 && counts_[range] < missing) missing -= counts_[range++];

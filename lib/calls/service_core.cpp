@@ -156,7 +156,8 @@ void calling_client::end_turn(channel_core& link, service_core& counting) noexce
   // Coroutines that were resumed may have begun other accesses, which are polled in another turn,
   // so that other clients get their turns, too.
   if (sleeps_ && !has_resumed && watch_lanes(link)) return;
-  // If clients have arrivals all of the time, no wait looks for events and limits.
+  // If clients have arrivals all of the time, no wait takes the events of the hub, so they are
+  // taken here.
   link.take_hub_events();
   is_due_again_ = true;
   hub_.wake(id_);
@@ -215,8 +216,8 @@ void calling_client::poll_later(const reference<serving_lane>& lane) noexcept {
     if (is_in_turn_ && !has_left) return;
   }
   // No coroutine is resumed here, since this function may be called while a coroutine begins or
-  // drops an access. `leave` resumes those that it has to: an access that began later has ended
-  // before it is awaited.
+  // drops an access. `leave` resumes the coroutines that have to be resumed. A later access has
+  // already ended when a coroutine awaits it.
   if (has_left) return lane->end(client_has_left());
   hub_.wake(id_);
 }
@@ -397,7 +398,7 @@ result<channel_id> service_core::add(channel&& link) noexcept {
   if (core.connection().type() != transport::rc)
     return error(error_kind::not_supported, adding,
                  "calls need a reliable transport: build the channel with transport::rc");
-  // The capacity of the channel counts, not that of the queue pair: a channel of a hub may use less
+  // What matters is the channel's capacity, not the queue pair's: a channel of a hub may use less
   // than the queue pair has.
   const std::uint32_t sends = core.sends().capacity();
   if (sends < options_.in_flight && core.state() != channel_state::empty)
@@ -415,7 +416,8 @@ result<void> service_core::serve(const wait_limit& until) {
     auto next = clients_.wait(until);
     if (next.has_value()) [[likely]] {
       const bool is_due_again = serve(std::move(next).assume_value());
-      // If clients have arrivals all of the time, no wait checks the limit.
+      // If clients have arrivals all of the time, no wait checks the limit, so it is also checked
+      // here.
       if ((is_due_again || turns % 32 == 0) && until.has_passed()) [[unlikely]]
         return success();
       // The thread that will complete the access may need this processor.

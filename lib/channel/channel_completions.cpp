@@ -65,7 +65,7 @@ VERBSPP_DATA_PATH bool channel_core::collect_own() noexcept {
     return connection_.poll(completions);
   }();
   // The usual case is one successful request in the send queue. `collect` has a similar path, but
-  // only for requests that keep no memory alive; here, the request may keep memory.
+  // only for requests that keep no memory alive; the request here may keep memory alive.
   if (filled == 1 && completions->status == IBV_WC_SUCCESS && !is_receive(completions->wr_id)) {
     const one_thread only(users_);
     sends_.complete_one(completions->wr_id, guard_);

@@ -203,7 +203,8 @@ work_error channel_connection::explained(const work_error& unnamed) noexcept {
   const auto failed = work_error::from(root);
   if (failed && failed->status() == work_status::flushed) return failure.with_cause(broken_off);
   if (root.hint() != nullptr) return failure.with_cause(root.hint());
-  // A call that failed with an errno may have the same kind as a wait that ended early.
+  // An error with an errno comes from a failed call, but may have the same kind as the error of a
+  // wait that ended early.
   if (root.native_errno() != 0) return failure.with_cause(call_failed);
   if (root == error_kind::cancelled) return failure.with_cause(stopped);
   return failure.with_cause(root == error_kind::timed_out ? too_late : call_failed);

@@ -29,7 +29,8 @@ std::array<char, 40> peer_of(const error_access::words& facts) noexcept {
 
 std::size_t ended_message(const error& e, std::span<char> buffer) noexcept {
   const auto facts = error_access::facts(e);
-  // The kind does not show this, since it is `not_connected` in the errors of later calls.
+  // The kind does not show whether the wait was stopped, since the errors of later calls have the
+  // kind `not_connected`.
   const bool was_stopped = (facts[2] & stop_flag) != 0;
   const bool is_default = (facts[2] & default_limit_flag) != 0;
   const char* advice = is_default

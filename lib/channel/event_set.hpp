@@ -31,7 +31,8 @@ class event_set {
   /// Makes the epoll descriptor readable until `take` clears the signal.
   void wake() const noexcept { raise(signal_); }
 
-  /// Adds a descriptor. \param tag not 0, the tag of the signal \returns 0, or the errno
+  /// Adds a descriptor. \param tag must not be 0, which is the tag of the signal
+  /// \returns 0, or the errno
   [[nodiscard]] int add(int descriptor, std::uint32_t events, std::uint64_t tag) noexcept;
   /// Removes a descriptor. A no-op if the descriptor is negative.
   void remove(int descriptor) noexcept;

@@ -179,7 +179,8 @@ hub_state::found hub_state::look_for_turn(hub_turn& taken, cause& failed) noexce
     hub_row& first = rows_.take_ready();
     if (first.member == nullptr || first.is_kept() || !first.has_arrivals()) continue;
     taken = begin_turn(first);
-    // While clients have arrivals all of the time, no wait processes events, such as alarms.
+    // While clients have arrivals all of the time, no wait processes events, such as alarms, so
+    // every 32nd turn processes them.
     return {.count = 1, .has_more = has_more(), .is_event_due = ++turns_ % 32 == 0};
   }
   return found_none(failed);

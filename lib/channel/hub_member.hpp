@@ -53,8 +53,8 @@ struct [[gnu::visibility("hidden")]] hub_member {
     return __atomic_exchange_n(&is_hung_up_, false, __ATOMIC_RELAXED);
   }
 
-  /// The alarm, which is the time at which the hub will report the channel; the maximum if none is
-  /// set.
+  /// The alarm, which is the time at which the hub will report the channel; the maximum time point
+  /// if no alarm is set.
   [[nodiscard]] std::chrono::steady_clock::time_point alarm() const noexcept {
     return std::chrono::steady_clock::time_point(
         std::chrono::nanoseconds(__atomic_load_n(&alarm_, __ATOMIC_ACQUIRE)));

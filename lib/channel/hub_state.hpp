@@ -105,13 +105,13 @@ class [[gnu::visibility("hidden")]] hub_state {
     wake_waiting();
   }
 
-  /// Makes the hub report the channel at this time, unless the channel has an earlier alarm. If no
-  /// timer can be created, the channel is not reported.
+  /// Makes the hub report the channel at the time `at`, unless the channel has an earlier alarm. If
+  /// no timer can be created, the channel is not reported.
   void set_alarm(hub_member& member, std::chrono::steady_clock::time_point at) noexcept;
 
   /// Reports that the channel has news, if it still exists. Any thread may call this.
   void report(channel_id id) noexcept;
-  /// Passes this call to a thread that polls or waits. That thread then makes the call.
+  /// Hands `call` over to a thread that polls or waits, which then makes the call.
   void hand_over(continuation& call) noexcept;
 
   // Functions for the hub's handles.

@@ -33,7 +33,7 @@ result<void> inbox_state::fill() noexcept {
 VERBSPP_DATA_PATH result<message> inbox_state::message_in(std::uint32_t place) noexcept {
   pool_places& places = *pool.places();
   result<message> made(std::in_place, &places, place, places.record(place).work.bytes_filled(0));
-  // If this fails, `next` tries again, and returns the error once there are neither receives nor
+  // If `fill` fails, `next` tries again, and returns the error once there are neither receives nor
   // messages.
   if (is_due()) [[unlikely]]
     static_cast<void>(fill());

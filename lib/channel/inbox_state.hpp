@@ -66,8 +66,8 @@ struct [[gnu::visibility("hidden")]] inbox_state {
   std::uint32_t refill;
   std::uint32_t due_below;  ///< a batch of receives is due while fewer places are in use
   receive_batch batch{};
-  /// The `wr_id` of the posted receives, without their places. It differs from the tags of other
-  /// inboxes, and of earlier connections.
+  /// The part that the `wr_id`s of all posted receives share; the rest is the place. The tag
+  /// differs from the tags of other inboxes, and of earlier connections.
   std::uint64_t tag = 0;
   message_list places_posted{};  ///< the places of the posted receives, in order
   message_list arrived{};

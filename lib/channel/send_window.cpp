@@ -61,7 +61,7 @@ void send_window::begin_run(scope_state& scope) noexcept {
   scope.run_first = next_;
 }
 
-/// Releases the memory of the requests from `completed_` up to, but not including, this number.
+/// Releases the memory of the requests from `completed_` up to, but not including, `end`.
 void send_window::release_memory(std::uint64_t end, memory_guard& guard) noexcept {
   for (std::uint64_t number = completed_; number != end; ++number) release_memory_of(number, guard);
 }

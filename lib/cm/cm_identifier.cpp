@@ -302,8 +302,8 @@ result<void> cm_identifier::bind(const cm_address& address) noexcept {
   const error failed = error::from_errno(errno, operation);
   const int errnum = failed.native_errno();
   // The kernel also reports EADDRNOTAVAIL for a port that another identifier uses, if one of the
-  // two is bound to all addresses. The same errno also means that port 0 was requested, but no port
-  // is free.
+  // two identifiers is bound to all addresses. The same errno also means that port 0 was requested,
+  // but no port is free.
   if (errnum == EADDRINUSE || (errnum == EADDRNOTAVAIL && is_any(address)))
     return taken_port(operation, address.port(), errnum, "choose another port");
   if (is_of_no_way(errnum)) return failed.as(error_kind::not_found, no_such_local_address);

@@ -37,7 +37,7 @@ class short_words {
   std::size_t size_ = 0;
 };
 
-/// Returns the error that names the missing device, and the devices that exist.
+/// Returns the error, which names both the missing device and the devices that exist.
 error missing_device(std::string_view name, const device_list& present) noexcept {
   constexpr std::size_t longest_name = 64;
   constexpr std::size_t longest_list = detail::longest_words - longest_name - 8;

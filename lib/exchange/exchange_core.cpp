@@ -215,7 +215,7 @@ void exchange_core::flush() noexcept {
     else if (errno == EAGAIN)
       return;
     else if (errno != EINTR)
-      // Data that the peer sent before it closed may still be available to read.
+      // Data that the peer sent before it closed the connection may still be available to read.
       broken_output_ = errno;
   }
   if (output_at_ == output_end_) output_at_ = output_end_ = 0;

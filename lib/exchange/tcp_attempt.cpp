@@ -71,8 +71,8 @@ result<std::optional<tcp_socket>> tcp_attempt::advance() noexcept {
   }
 }
 
-/// Starts to connect to the next address. Returns 0 if it has already succeeded, EINPROGRESS if the
-/// attempt continues, and otherwise the errno of the failure.
+/// Starts to connect to the next address. Returns 0 if the attempt has already succeeded,
+/// EINPROGRESS if it continues, and otherwise the errno of the failure.
 int tcp_attempt::begin_next() noexcept {
   const socket_address& address = found_.addresses[next_];
   const auto left = static_cast<int>(found_.count - next_);
@@ -88,9 +88,9 @@ int tcp_attempt::begin_next() noexcept {
   return ::connect(current_.descriptor(), address.get(), address.size) == 0 ? 0 : errno;
 }
 
-/// Returns the outcome of the current attempt: 0 if it is connected, its errno, or ETIMEDOUT if its
-/// share of the time is over, or the limit has been reached. Empty while the attempt is in
-/// progress.
+/// Returns the outcome of the current attempt: 0 if it has succeeded, ETIMEDOUT if its share of the
+/// time is over or the limit has been reached, and otherwise the errno of the failure. Empty while
+/// the attempt is in progress.
 std::optional<int> tcp_attempt::outcome_of_current() noexcept {
   pollfd entry{.fd = current_.descriptor(), .events = POLLOUT, .revents = 0};
   const int ready = ::poll(&entry, 1, 0);

@@ -19,8 +19,8 @@ void pages_appear(void* first, std::size_t length, std::size_t page) noexcept;
 /// Removes pages that are about to be freed; does nothing if they were not recorded.
 void pages_go(void* first) noexcept;
 /// Called before memory is registered, or its registration is changed. If a peer may then write to
-/// the memory, or its buffer was registered before, all pages of the buffer become writable and
-/// remain so.
+/// the memory, or the buffer that contains the memory was registered before, all pages of the
+/// buffer become writable and remain so.
 void pages_are_registered(const void* first, std::size_t length, access_flags rights) noexcept;
 
 /// Write-protects the pages that lie within the bytes, because the device reads them until

@@ -6,9 +6,10 @@
 #pragma GCC visibility push(hidden)
 namespace verbspp::detail {
 
-// The addresses by which a registration is accessed may differ from the addresses of its memory in
-// the program, and the program may have unrelated memory at them. If a tool watches memory, such
-// addresses are recorded, so that the unrelated memory is not watched by mistake.
+// The addresses through which a registration is accessed may differ from the addresses that its
+// memory has in the program, and the program may have unrelated memory at the former. If a tool
+// watches memory, such addresses are recorded, so that the unrelated memory is not watched by
+// mistake.
 
 /// Records that the `length` addresses starting at `start` belong to a registration, and do not
 /// refer to the program's memory.

@@ -11,7 +11,7 @@ namespace verbspp::detail {
 
 namespace {
 
-// Byte offsets of the encoded form; remote_memory::encode documents it.
+// Byte offsets in the encoded form, which remote_memory::encode documents.
 constexpr std::size_t magic_at = 0, version_at = 1, rights_at = 2, rkey_at = 4, address_at = 8,
                       length_at = 16;
 constexpr std::byte magic{0x6d};

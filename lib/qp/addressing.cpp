@@ -88,8 +88,8 @@ result<port_addresses> addresses_of(const context& context, const port_attribute
     address_offer offer;
     if (interfaces.has_value())
       offer = offer_of({&entry, 1}, entries_of(interfaces.assume_value()));
-    // The address is offered even if it seems unusable, or if the kernel does not report the
-    // interfaces, because it was selected by hand.
+    // The address was selected by hand, so it is offered even if it seems unusable, or if the
+    // kernel does not report the interfaces.
     if (offer.empty())
       offer.add({.address = entry.address, .type = entry.type, .index = entry.index});
     return addresses_from(entry, offer);

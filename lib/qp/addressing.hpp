@@ -14,7 +14,7 @@
 #pragma GCC visibility push(hidden)
 namespace verbspp::detail {
 
-/// The addresses by which peers reach a port.
+/// The addresses at which peers can reach a port.
 struct port_addresses {
   gid address;
   gid_type type;

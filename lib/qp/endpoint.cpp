@@ -13,7 +13,7 @@ namespace verbspp {
 
 namespace {
 
-// Byte offsets of the encoded form; endpoint::encode documents it.
+// Byte offsets in the encoded form, which endpoint::encode documents.
 constexpr std::size_t magic_at = 0, version_at = 1, transport_at = 2, link_layer_at = 3,
                       gid_type_at = 4, mtu_at = 5, lid_at = 6, reads_as_initiator_at = 8,
                       number_at = 9, reads_as_target_at = 12, psn_at = 13, gid_at = 16,

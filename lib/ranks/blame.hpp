@@ -30,8 +30,8 @@ class [[gnu::visibility("hidden")]] signals::blame {
   [[nodiscard]] bool advance() noexcept;
   /// Returns the result for each rank, or the error that prevented this rank from doing its part. A
   /// rank whose connection has broken since the failure gets an error as well, unless it had
-  /// written a farewell. If there is such a rank, a rank that was blamed merely by
-  /// guesswork is no longer blamed.
+  /// written a farewell. If there is such a rank, a rank that was blamed merely by guesswork is no
+  /// longer blamed.
   [[nodiscard]] group_results results() && noexcept;
 
  private:
@@ -43,7 +43,7 @@ class [[gnu::visibility("hidden")]] signals::blame {
   void tell_own(error_kind kind) noexcept {
     tell({.culprit = of_.rank_, .kind = kind, .is_lost = false, .has_refused = true});
   }
-  /// True if the devices of the other ranks have acknowledged the farewells, or did not do so in
+  /// True if the devices of the other ranks have acknowledged the farewells, or have not done so in
   /// time.
   [[nodiscard]] bool has_told() noexcept;
   /// Writes the cause to the other ranks, as far as it is known. Used if this rank lacks the memory
@@ -60,7 +60,7 @@ class [[gnu::visibility("hidden")]] signals::blame {
   [[nodiscard]] bool has_answers() noexcept;
   [[nodiscard]] transport_result<completed_work> check_answer(
       std::uint32_t rank, const transport_result<completed_work>& answered) const noexcept;
-  /// Returns the error that is already known for `rank`, so that it need not be asked; empty if
+  /// Returns the error that is already known for `rank`, so that `rank` need not be asked; empty if
   /// there is none.
   [[nodiscard]] std::optional<error> trouble_with(std::uint32_t rank) const noexcept;
   /// Blames the culprits named in farewells instead of the ranks that left because of them.
@@ -98,7 +98,7 @@ class [[gnu::visibility("hidden")]] signals::blame {
   owned<peer_result[]> all_{};
   std::span<peer_result> told_{};
   std::optional<error> own_cause_{};        ///< the cause if this rank could not do its part
-  std::optional<std::uint32_t> guessed_{};  ///< the rank that is blamed by a guess
+  std::optional<std::uint32_t> guessed_{};  ///< the rank that is blamed by guesswork
 };
 
 }  // namespace verbspp::detail

@@ -107,7 +107,7 @@ group_results signals::gather(group& peers, std::span<const std::byte> mine,
 group_results signals::all_gather(group& peers, std::span<const std::byte> mine,
                                   std::span<std::byte> all, const wait_limit& limit) noexcept {
   if (const auto objects = objection()) return *objects;
-  // In each round, each rank sends the values that it has so far to one other rank, except for
+  // In each round, each rank sends to one other rank the values that it has so far, except for
   // those that the other rank already has. The distance to the other rank doubles with each round.
   const std::size_t size = mine.size();
   const std::size_t values = layout_.values_of_all(++all_gathers_);

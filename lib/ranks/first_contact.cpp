@@ -20,8 +20,8 @@ namespace {
 using clock = std::chrono::steady_clock;
 
 constexpr const char* calling = "connect ranks of a world";
-/// An unanswered call is repeated after the first of these times. The time then doubles with each
-/// repetition, up to the second one.
+/// An unanswered call is repeated after `first_pause`. The pause then doubles with each repetition,
+/// up to `longest_pause`.
 constexpr auto first_pause = std::chrono::milliseconds(2);
 constexpr auto longest_pause = std::chrono::milliseconds(100);
 /// A ready end keeps calling the other end for up to this time, if the other end has not reported
@@ -298,8 +298,8 @@ void first_contact::serve(group& members) noexcept {
 
 result<void> first_contact::answer(group& members, std::uint32_t peer) noexcept {
   const contact& with = contacts_.get()[peer];
-  // The introduction of a rank could recently not be read, or its address could not be resolved. No
-  // new rank is answered yet; the peer will repeat its call.
+  // Recently, the introduction of a rank could not be read, or its address could not be resolved.
+  // So no new rank is answered yet; the peer will repeat its call.
   if (!with.way && clock::now() < introduces_from_) return error::from_errno(EAGAIN, calling);
   const result<void> made = make(members, peer, time_to_meet);
   if (!with.way) introduces_from_ = clock::now() + time_between_failures;

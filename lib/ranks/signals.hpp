@@ -84,7 +84,7 @@ class [[gnu::visibility("hidden")]] signals {
   /// The reason why this rank cannot begin any step now; empty if there is none.
   [[nodiscard]] std::optional<error> objection() const noexcept;
 
-  /// Performs a barrier. If there is a cause `left_out`, this rank only counts the signals of the
+  /// Performs a barrier. If `left_out` contains a cause, this rank only counts the signals of the
   /// barrier, and notifies the other ranks of the cause.
   [[nodiscard]] group_results barrier(group& peers, const peer_list& ranks, barrier_kind kind,
                                       const wait_limit& limit,

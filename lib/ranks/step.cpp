@@ -15,9 +15,9 @@ namespace verbspp::detail {
 
 namespace {
 
-/// The first interval is the one at which a waiting rank checks the connection, and whether others
-/// have written farewells. The second is the one at which it writes 0 bytes to the rank that it
-/// waits for, so that the device detects a lost connection.
+/// A waiting rank checks the connection, and looks for farewells of other ranks, at the first of
+/// these intervals. At the second, it writes 0 bytes to the rank that it waits for, so that the
+/// device detects a lost connection.
 constexpr auto time_between_looks = std::chrono::milliseconds(10);
 constexpr auto time_between_probes = std::chrono::seconds(1);
 /// The number of values that may be stored or in flight before the receiver releases them.
@@ -348,8 +348,8 @@ bool signals::step::end() noexcept {
   const auto find_blame = [this](failed_step&& failed) noexcept {
     blame_.emplace(of_, peers_, ranks_, tag_, limits_, std::move(failed));
   };
-  // The blame is determined before the step waits for its requests, because that may take until the
-  // limit.
+  // The blame is determined before the step waits for its requests, because the requests may take
+  // until the limit.
   if (std::exchange(stage_, stage::ending) != stage::ending) {
     if (has_failed()) find_blame(std::move(failed_));
     note_wait(std::chrono::steady_clock::now());

@@ -39,7 +39,7 @@ namespace verbspp::detail {
 /// shortest pause between two polls in an event loop.
 inline constexpr auto time_between_polls = std::chrono::microseconds(50);
 
-/// Posts a request whose completion is not waited for. \returns a handle that refers to no request
+/// Posts a request for whose completion nothing waits. \returns a handle that refers to no request
 /// if the request could not be posted, for instance because the queue is full
 template <class Operation>
 [[nodiscard]] kept_pending post_unwaited(const channel& with, const Operation& operation,
@@ -242,8 +242,8 @@ class [[gnu::visibility("hidden")]] signals::step {
   void check_farewell(std::uint32_t from) noexcept;
   /// Makes the step fail with the cause that the rank `from` gave in its farewell `why`.
   void heed(std::uint32_t from, const farewell& why) noexcept;
-  /// When a wait began, when the connection is to be checked next, and when the next write of 0
-  /// bytes is due.
+  /// When a wait began, when the connection is to be checked next, and when 0 bytes are to be
+  /// written next.
   struct lookout {
     std::chrono::steady_clock::time_point begin{};
     std::chrono::steady_clock::time_point next{};
