@@ -3,5 +3,5 @@
 
 #include <cstdint>
 
-/// The number of heap allocations of this program, including its libraries.
+/// The number of heap allocations that this program and its libraries have made so far.
 std::uint64_t allocations() noexcept;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A verbs device that does almost nothing: posting a signaled request or a receive puts its
-// completion into the completion queue immediately, without a transfer of data. So nearly all of a
-// loop's cost is the program's own. The exceptions are the receives of shared receive queues, and
-// of the queue pairs chosen with `device_hold_receives`: they complete when a loop delivers a
-// message to them.
+// completion into the completion queue immediately, without a transfer of data. The exceptions are
+// the receives of shared receive queues, and of the queue pairs chosen with `device_hold_receives`:
+// they complete when a loop delivers a message to them. So nearly all of a loop's cost is the
+// program's own.
 //
 // Like softverbs, it defines entry points of libibverbs, which take precedence over those of the
 // library. It is the only device, implements the functions that the loops need, and supports only
@@ -377,7 +377,8 @@ static struct ibv_qp* create_qp_ex(struct ibv_context* context,
     return refuse();
   struct pair* pair = calloc(1, sizeof *pair);
   if (pair == NULL) return NULL;
-  static uint32_t numbers = 15;  // numbers start at 16; 0 and 1 are reserved
+  // The first number is 16. Any small number above 1 would do: 0 and 1 are reserved.
+  static uint32_t numbers = 15;
   pair->has_extended = extended;
   pair->verbs.extended = (struct ibv_qp_ex){
       .qp_base = {.context = context,

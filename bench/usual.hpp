@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The verbspp versions of functions of usual.h, and an awaited write and calls, which usual.h does
-// not have.
+// The verbspp versions of functions of usual.h. Also an awaited write, and calls, neither of which
+// usual.h has.
 #pragma once
 
 #include "usual.h"
@@ -49,7 +49,7 @@ struct writer {
 
   std::coroutine_handle<promise_type> handle;
 };
-/// A method of a service, which returns its request.
+/// A method of a service. Its answer is a copy of the request.
 struct echo {
   static constexpr std::uint16_t number = 1;
   static constexpr const char* name = "echo";

@@ -109,8 +109,8 @@ struct frame {
   }
 };
 
-/// The objects of both versions. Must not be moved, since the coroutine keeps references to its
-/// members.
+/// The objects of both versions. Must not be moved, since the coroutine keeps references to members
+/// of this object.
 struct program {
   std::array<piece, batch> pieces = pieces_to_write();
   std::array<std::byte, place_size> text{};

@@ -86,8 +86,8 @@ void print_diagram(std::ostream& out) {
          "  any [label=\"any state\", style=dashed]\n";
   for (const transition_row& row : transition_table)
     out << "  " << arrow(row) << " [label=\"" << calls(row) << "\"]\n";
-  // The table does not contain the transitions that are possible from any state, or those that the
-  // device makes on its own.
+  // The table contains neither the transitions that are possible from any state, nor those that the
+  // device makes.
   out << "  any -> RESET [label=\"to_reset()\"]\n"
          "  any -> ERR [label=\"to_error()\\n(not from RESET)\"]\n"
          "  any -> ERR [label=\"a request fails\", style=dashed]\n"

@@ -37,7 +37,7 @@ constexpr std::array kinds{
          {.sends = 4, .receives = 4, .send_elements = 1, .receive_elements = 1, .has_pool = true}},
 };
 
-/// 1234567 as 1,234,567.
+/// Returns the number with commas, for example 1,234,567.
 std::string with_commas(std::uint64_t number) {
   const std::string digits = std::to_string(number);
   std::string written;
@@ -131,8 +131,8 @@ void print_transports() {
   const std::uint64_t of_channel = of_library(smallest) + of_mlx5_queue_pair(smallest);
   print("RC, all connected", peers, peers * processes, of_channel);
   print("RC, lazily, 100 peers that are used", 100, 100 * processes, of_channel);
-  // Each process has one queue pair to each node; the processes of a node share one for each
-  // process that connects to the node.
+  // Each process has one queue pair to each node. For each process that connects to a node, the
+  // processes of that node share one queue pair.
   print("XRC, one to each node", nodes, nodes * processes + peers,
         (nodes * processes + peers) * of_mlx5_queue_pair(smallest) / processes / peers);
   print("UD", 1, processes, mlx5_address_handle);

@@ -45,7 +45,7 @@ struct echo_call {
   using answer = payload;
 };
 
-/// Makes this number of calls, with up to `in_flight` of them in flight.
+/// Makes `count` calls, with up to `in_flight` of them in flight.
 result<void> call_often(caller& calls, std::uint64_t count) {
   std::deque<pending_call<echo_call>> open;
   while (count != 0 || !open.empty()) {

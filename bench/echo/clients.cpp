@@ -22,8 +22,8 @@ namespace bench {
 namespace {
 
 constexpr std::uint32_t calling_processes = 4;
-/// The number of receives that the service keeps posted for each client. Each client has as many
-/// credits, but only one call in flight.
+/// The number of receives that the service keeps posted for each client. Each client has the same
+/// number of credits, but only one call in flight.
 constexpr std::uint32_t receives_of_client = 32;
 
 struct answer_client {
@@ -70,7 +70,7 @@ struct one_client {
   }
 };
 
-/// Makes this number of calls, with one call of each client in flight.
+/// Makes `count` calls, with one call of each client in flight.
 result<void> call_by_all(const channel_hub& hub, std::vector<one_client>& clients,
                          std::uint64_t count) {
   std::uint64_t unposted = count;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Compares verbspp with plain C, in one run, by numbers that users notice: the echoes per second
-/// of a server that sleeps on a hub of 16 clients, the round trip time of 64 bytes through an inbox
-/// or a hub, and the time that a stop request takes to wake a thread. Coroutines, calls and lent
-/// memory are compared with another loop of verbspp, or with TCP, instead of C (`comparisons`).
-/// Each end is a process, except that the clients of `clients` run in 4 processes. The rounds of
-/// the two sides alternate.
+/// Compares verbspp with plain C in one run. The compared numbers are those that users notice: the
+/// echoes per second of a server that sleeps on a hub of 16 clients, the round trip time of 64
+/// bytes through an inbox or a hub, and the time that a stop request takes to wake a thread.
+/// Coroutines, calls and lent memory are compared with another loop of verbspp, or with TCP,
+/// instead of C (`comparisons`). Each end is a process, except that the clients of `clients` run in
+/// 4 processes. The rounds of the two sides alternate.
 ///
 ///     echo-bench [--device NAME] [--rounds N] [--messages N] [--only NAME]
 
@@ -48,8 +48,8 @@ using namespace verbspp;
 using namespace std::chrono_literals;
 
 constexpr work_request_count depth = int{echo_depth};
-/// One end of the C version. The library creates and connects most of its objects, but this is not
-/// measured.
+/// One end of the C version. The library creates and connects most of the end's objects, but this
+/// is not measured.
 template <receive_queue_kind Receives>
 struct plain_objects {
   using pair = connected_queue_pair<transport::rc, Receives>;
@@ -434,7 +434,7 @@ struct comparison {
 
 const std::array comparisons{
     comparison{"server", {load, serve_plain}, {load, serve_hub}, true, "at least 0.95"},
-    // Compared not with C, but with the same server in verbspp with a loop over the hub.
+    // Compared not with C, but with the same server in verbspp, written as a loop over the hub.
     comparison{"awaited", {load, serve_hub}, {load, serve_coroutines}, true, "at least 0.9"},
     comparison{"inbox",
                {ask_plain<receive_queue_kind::own>, answer_plain<receive_queue_kind::own>},
@@ -483,8 +483,8 @@ pid_t start(Body body) {
   ::_exit(ended.has_value() ? 0 : 1);
 }
 
-/// Measures a form, with an answering process and one or several measuring processes. \returns this
-/// percentile of the times of the slowest measuring process, in nanoseconds, or 0 if the
+/// Measures a form, with an answering process and one or several measuring processes. \returns the
+/// given percentile of the times of the slowest measuring process, in nanoseconds, or 0 if the
 /// measurement failed
 std::int64_t measure(const options& chosen, const form& one, std::size_t percentile) {
   std::vector<int> answering, measuring;

@@ -57,7 +57,8 @@ static int post_send(struct plain_end* end, struct ibv_qp* qp, uint32_t place, u
   return ibv_post_send(qp, &request, &rejected);
 }
 
-// If the completion is of a send, frees its place and returns 1. Returns 0 for a receive.
+// If the completion belongs to a send, frees the send's place and returns 1. Returns 0 for a
+// receive.
 static int take_send(struct plain_end* end, const struct ibv_wc* completion) {
   if ((completion->wr_id & is_send) == 0) return 0;
   end->pool.free[end->pool.available++] = (uint32_t)(completion->wr_id & ~(uint64_t)is_send);

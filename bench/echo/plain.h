@@ -49,15 +49,15 @@ void plain_fill_pool(struct plain_pool* pool, struct ibv_mr* memory);
 // The following functions return 0 or an errno value, which is EIO if polling or a request has
 // failed.
 
-// Posts receives in batches until the pool has no unused place, or until less than a batch is
-// missing to reach `wanted` posted receives.
+// Posts receives in batches until the pool has no unused place, or until another batch would exceed
+// `wanted` posted receives.
 int plain_refill(struct plain_end* end, uint32_t wanted);
 
-// Echoes this number of messages, and sleeps between them.
+// Echoes the given number of messages, and sleeps between them.
 int plain_serve(struct plain_end* end, uint64_t messages);
 
-// Sends this number of messages in total, and receives their echoes. Each queue pair has at most
-// one message in flight. Returns when the sends have completed as well.
+// Sends the given number of messages in total, and receives their echoes. Each queue pair has at
+// most one message in flight. Returns when the sends have completed as well.
 int plain_load(struct plain_end* end, uint64_t messages);
 
 // `plain_ask` sends a message and receives one; `plain_answer` receives a message and sends it

@@ -180,7 +180,7 @@ class [[gnu::visibility("hidden")]] signals::step {
   /// Allows the sender to overwrite the value that was returned or copied.
   void release(std::uint32_t from) noexcept;
 
-  /// Makes the step fail immediately, with a limit for the time until its end. From then on, the
+  /// Makes the step fail immediately, and limits how long it may take to end. From then on, the
   /// step only counts signals and values.
   void abort() noexcept;
   /// Ends the step: determines which ranks are to blame if it has failed, and completes its

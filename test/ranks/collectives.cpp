@@ -54,7 +54,8 @@ struct line {
 }  // namespace
 
 TEST_CASE("collective steps have the right values for each size and root", "[not-in-vm]") {
-  // The channels request no inline data, and then 64 bytes. The device may grant more than that.
+  // The channels first request no inline data, and then 64 bytes of it. The device may grant more
+  // than that.
   for (const std::uint32_t inline_bytes : {0U, 64U})
     for (std::uint32_t count = 1; count <= 9; ++count) {
       local_worlds all(count, inline_bytes);

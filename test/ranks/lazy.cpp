@@ -47,7 +47,7 @@ class when_none_is_due {
 
 using cells = registered_buffer<access::local_write | access::remote_write, std::uint64_t>;
 
-/// Allocates memory for each rank, which is divided into cells. Later, rank N writes its own cell
+/// Allocates memory for each rank, and divides it into cells. Later, rank N copies its own cell
 /// `count` + N to cell N of another rank.
 [[nodiscard]] std::vector<cells> cells_of(const lazy_worlds& all) {
   const auto count = static_cast<std::uint32_t>(all.ranks.size());
@@ -92,7 +92,7 @@ struct slow_bootstrap : passing_bootstrap {
   }
 };
 
-/// A bootstrap that notes the number of the queue pair at which a rank receives datagrams.
+/// A bootstrap that notes the number of the queue pair with which a rank receives datagrams.
 struct noting_bootstrap : passing_bootstrap {
   std::uint32_t* noted;
   result<void> put(std::string_view key, std::span<const std::byte> value) {

@@ -413,8 +413,8 @@ TEST_CASE("the reason for an aborted step is reported before the requests of the
 
 namespace {
 
-/// A stop token that also counts the calls to `stop_requested`. A rank calls it repeatedly only
-/// while it waits.
+/// A stop token that also counts the calls to `stop_requested`. A rank calls `stop_requested`
+/// repeatedly only while it waits.
 class watched_wait {
  public:
   watched_wait(std::atomic<std::uint32_t>& asked, const std::atomic<bool>& is_over)
@@ -592,12 +592,12 @@ TEST_CASE("an invalid report of a rank is ignored") {
   const std::vector<std::pair<std::uint64_t, std::uint64_t>> nonsense{
       {1, 2}, {1, 0xffff}, {0x7f, 1}, {13, 1}};
   for (std::uint32_t step = 1; step < 9; ++step) {
-    // Rank 1 aborts two steps because rank 0 is late. It sends no report to rank 0, because it
-    // blames rank 0 itself.
+    // Rank 1 aborts two steps because rank 0 is late. It sends no report to rank 0, because rank 0
+    // is the rank that it blames.
     for (int round = 0; round < 2; ++round)
       CHECK(kind_of(made[1]->barrier({0, 1}, 1ms)) == error_kind::timed_out);
     // A report is stored in a word of kind 5 if the number of its step is even, and of kind 6 if it
-    // is odd. This is the word for rank 1.
+    // is odd. There are two words of each kind; the one for rank 1 is the second.
     const std::uint64_t joined = 2 * std::uint64_t{step} - 1;
     const std::size_t at = (joined % 2 == 0 ? 5 : 6) * 2 + 1;
     const auto [kind, culprit] = nonsense[step / 2 % nonsense.size()];

@@ -61,7 +61,7 @@ TEST_CASE("a place that is returned without a request counts as never taken") {
   static_cast<void>(room.take(false));
   const auto ticket = room.take(false);
   REQUIRE(ticket);
-  CHECK(ticket->signaled);  // because half of the queue would be unsignaled otherwise
+  CHECK(ticket->signaled);  // otherwise, half of the queue would be unsignaled
   room.give_back(*ticket);
   CHECK(room.outstanding() == 1);
   const auto again = room.take(false);

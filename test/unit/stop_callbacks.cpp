@@ -73,7 +73,7 @@ using routine = eager<result<void>>;
 }
 
 /// Calls `wait` many times, and requests a stop at various times during these calls. `wait` must
-/// return true if it ended as expected. \returns true if every wait did
+/// return true if it ended as expected. \returns true if every wait ended as expected
 template <class Wait>
 [[nodiscard]] bool is_always_stopped(Wait wait) {
   constexpr int rounds = 2000;

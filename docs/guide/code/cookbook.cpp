@@ -335,7 +335,7 @@ transport_result<void> wait_in_several_ways(channel& peer, const registered_buff
                                             const std::stop_token& stop) {
   VERBSPP_TRYV(peer.send(buffer));      // the default of the channel
   VERBSPP_TRYV(peer.send(buffer, 2s));  // two seconds from now
-  const wait_limit deadline(5s);        // several calls that end at one time
+  const wait_limit deadline(5s);        // one deadline for several calls
   VERBSPP_TRYV(peer.send(buffer, deadline));
   VERBSPP_TRYV(peer.send(buffer, deadline));
   VERBSPP_TRYV(peer.send(buffer, wait_limit(10s, stop)));  // a time, or a request to stop
