@@ -56,7 +56,7 @@ void refuse_size(open_call& call, std::uint32_t actual, std::uint32_t expected) 
                                         .view());
 }
 
-/// Returns the text by which error messages describe the rights to lent memory.
+/// Returns the text with which error messages describe the rights to lent memory.
 const char* text_of_loan(access_flags rights) noexcept {
   if (rights.empty()) return "none";
   if (!rights.contains(access::remote_write)) return "memory to read";

@@ -69,7 +69,8 @@ struct [[gnu::visibility("hidden")]] hub_member {
   static constexpr std::int64_t no_alarm =
       (std::chrono::steady_clock::time_point::max)().time_since_epoch().count();
 
-  /// Makes room for the completions of this number of requests, and of a failed shared receive.
+  /// Makes room for the completions of the given number of requests, and of a failed shared
+  /// receive.
   [[nodiscard]] result<void> make_room(std::uint64_t requests) noexcept {
     const std::uint64_t length = std::bit_ceil(requests + 1);
     if (completions_ && length <= std::uint64_t{mask_} + 1) return success();

@@ -34,7 +34,7 @@ struct [[gnu::visibility("hidden")]] lease_record {
   /// Posts the invalidation of the window, unless it was posted before. \returns false if it can't
   /// be posted
   [[nodiscard]] bool post_invalidation() noexcept;
-  /// Releases the window or the registration by a system call, which does not use the connection.
+  /// Releases the window or the registration with a system call, which does not use the connection.
   void give_up() noexcept;
 
   channel_core* core = nullptr;  ///< the channel of the lease; null when the lease has ended

@@ -34,7 +34,7 @@ class receive_batch {
   receive_batch(receive_batch&&) noexcept = default;
   receive_batch& operator=(receive_batch&&) noexcept = default;
 
-  /// Allocates memory for this number of receives. \returns false if memory is exhausted
+  /// Allocates memory for `size` receives. \returns false if memory is exhausted
   [[nodiscard]] bool allocate(pool_places& places, std::uint32_t size) noexcept {
     entries_ = owned<entry[]>(new (std::nothrow) entry[size]());
     if (!entries_) return false;

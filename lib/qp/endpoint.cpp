@@ -194,8 +194,8 @@ bool is_set_by_hand(const endpoint& end) noexcept {
   return end.is_address_set_by_hand || !is_offered(end);
 }
 
-/// The addresses to choose from. These are all that the endpoint offers, or only the endpoint's own
-/// address if that is not among the offered ones.
+/// The addresses to choose from. These are all addresses that the endpoint offers, or only the
+/// endpoint's own address if that is not among the offered ones.
 address_offer effective_offer(const endpoint& end) noexcept {
   if (is_offered(end)) return end.addresses;
   address_offer single;

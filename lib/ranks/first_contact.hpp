@@ -64,10 +64,10 @@ class [[gnu::visibility("hidden")]] first_contact final : public member_connecto
     [[nodiscard]] virtual result<channel> build() noexcept = 0;
     /// Called when that rank is connected at this end.
     virtual void note_connected(std::uint32_t rank) noexcept = 0;
-    /// Writes to that rank, over the connection, that this end is connected to that rank's
-    /// endpoint, which `mark` identifies.
+    /// Tells `rank`, with a write over the connection, that this end is connected to the endpoint
+    /// of `rank`, which `mark` identifies.
     virtual void tell_connected(std::uint32_t rank, std::uint64_t mark) noexcept = 0;
-    /// True if that rank has written, with its `tell_connected`, that it is connected to this end's
+    /// True if `rank` has written, with its `tell_connected`, that it is connected to this end's
     /// endpoint, which `mark` identifies.
     [[nodiscard]] virtual bool has_told_connected(std::uint32_t rank,
                                                   std::uint64_t mark) const noexcept = 0;
@@ -167,7 +167,8 @@ class [[gnu::visibility("hidden")]] first_contact final : public member_connecto
   /// Creates the channel with `make` for a rank that has called this one.
   [[nodiscard]] result<void> answer(group& members, std::uint32_t peer) noexcept;
   void take(group& members, queue_pair_number source, std::span<const std::byte> datagram) noexcept;
-  /// Notes that the other end is connected, if it has reported this by a write over the connection.
+  /// Notes that the other end is connected, if it has reported this with a write over the
+  /// connection.
   void look_at_memory(const group& members, std::uint32_t peer) noexcept;
   /// Performs the handshake with the endpoint that the other end has sent.
   void go_on(group& members, std::uint32_t peer, const struct endpoint& remote) noexcept;

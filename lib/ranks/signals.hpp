@@ -57,9 +57,9 @@ class [[gnu::visibility("hidden")]] signals {
   /// Stores the ends of the channel that the world uses for that rank. If the program replaces this
   /// channel, or connects it to a different peer, the world stops writing to that rank.
   void set_channel_to(std::uint32_t rank, const channel& connected) noexcept;
-  /// Writes to that rank that this rank is connected to that rank's endpoint, which `mark`
-  /// identifies. `has_told_connected` returns true if that rank has written that it is connected to
-  /// this rank's endpoint, which `mark` identifies.
+  /// Tells `rank`, with a write, that this rank is connected to the endpoint of `rank`, which
+  /// `mark` identifies. `has_told_connected` returns true if `rank` has written that it is
+  /// connected to this rank's endpoint, which `mark` identifies.
   void tell_connected(group& peers, std::uint32_t rank, std::uint64_t mark) noexcept;
   [[nodiscard]] bool has_told_connected(std::uint32_t rank, std::uint64_t mark) const noexcept {
     return look(data() + layout_.at(signal_word::connected_from, rank)) == mark;

@@ -229,7 +229,7 @@ class [[gnu::visibility("hidden")]] signals::step {
   }
   /// Makes the step fail because this rank cannot do its part.
   void leave_out(const error& cause) noexcept { fail(std::nullopt, cause, certainty::known); }
-  /// Allows the rank `from` to overwrite its values up to the one with this number.
+  /// Allows the rank `from` to overwrite its values up to value `number`.
   void give_back(std::uint32_t from, std::uint64_t number) noexcept;
   void write_word(std::uint32_t to, signal_word source, std::size_t into,
                   std::uint64_t value) noexcept;

@@ -134,7 +134,7 @@ class [[gnu::visibility("hidden")]] tcp_rank {
       if (answer.type == tcp_frame_type::welcome) break;
       if (answer.type != tcp_frame_type::refused) return gone();
       // Only `too_slow` is worth another attempt: this rank sent its number too late, and the
-      // meeting point gave its place to another client.
+      // meeting point gave this rank's place to another client.
       if (static_cast<tcp_refusal>(answer.number) != tcp_refusal::too_slow || limit.has_passed())
         return refusal(answer.number, launch_);
     }

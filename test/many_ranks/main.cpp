@@ -383,7 +383,7 @@ class run_of_ranks {
       if (each.has_passed == 0)
         failures += "\nrank " + std::to_string(each.rank) + ": " + each.words.data();
     require(failures.empty(), "these ranks have failed:" + failures);
-    // Permits all ranks to exit at the same time, and waits until they have.
+    // Permits all ranks to exit, and waits until they have done so.
     let_go();
     for (const pid_t each : std::exchange(processes_, {})) {
       int status = 0;

@@ -388,7 +388,7 @@ TEST_CASE("the reason for an aborted step is reported before the requests of the
   local_worlds all(4);
   const memory_of_ranks memory = must(memory_of_ranks::allocate(all.bed.domain, 64));
   break_link(all.ranks[0], all.ranks[3]);
-  // This send is never received, so the request by which rank 0 would signal rank 1 waits behind
+  // This send is never received, so the request with which rank 0 would signal rank 1 waits behind
   // it.
   auto waits = must(all.ranks[0].peers()[1].post_send({.elements = must(memory.gather(0, 8))}));
   std::atomic<bool> has_left{false};

@@ -239,7 +239,7 @@ TEST_CASE("a name's first address gets only its share of the time if it does not
   const auto listener = tcp_listener::open(port.text(), "127.0.0.1").value();
   const auto waiting = fill(silent, "127.0.0.2");
   // With sixteen addresses, the limit of 32 seconds leaves about two seconds for each of them. That
-  // is enough for the second one even on a busy machine.
+  // is enough for the second address even on a busy machine.
   std::vector<const char*> addresses(16, "127.0.0.1");
   addresses.front() = "127.0.0.2";
   const addresses_of_name known(addresses);
