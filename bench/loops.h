@@ -69,7 +69,7 @@ bool loop_raw_stream(const struct raw_ends* ends, uint64_t operations);
 bool loop_raw_unsignaled(const struct raw_ends* ends, uint64_t operations);
 // (m) one send that owns its buffer, and its completion, which returns the buffer
 bool loop_raw_owned(const struct raw_ends* ends, uint64_t operations);
-// (n) one message from a receive queue that is refilled from a pool, 16 places with one doorbell
+// (n) one message from a receive queue that is refilled with 16 places of a pool per doorbell
 bool loop_raw_inbox(const struct raw_ends* ends, uint64_t operations);
 
 #ifdef __cplusplus

@@ -11,7 +11,7 @@ extern "C" {
 #endif
 
 struct device_counts {
-  uint64_t doorbells;    // calls that posted, each of which writes to the device
+  uint64_t doorbells;    // calls that posted something; each writes to the device
   uint64_t completions;  // completions that the device has created
   uint64_t locks;        // calls for which a driver takes a lock: to post and to poll
 };
@@ -22,9 +22,9 @@ struct device_counts device_counts_now(void);
 // From now on, receives of the queue pair complete only when a message is delivered. Returns 0, or
 // an errno value.
 int device_hold_receives(struct ibv_qp* qp);
-// Delivers a message of `length` bytes to the queue pair, and completes its oldest receive, or the
-// oldest one of its shared receive queue. The memory of the receive is not changed. Returns 0,
-// ENOENT if no receive is posted, or ENOMEM.
+// Delivers a message of `length` bytes to the queue pair, and completes the oldest receive of the
+// queue pair or, if it has one, of its shared receive queue. The memory of the receive is not
+// changed. Returns 0, ENOENT if no receive is posted, or ENOMEM.
 int device_deliver(struct ibv_qp* qp, uint32_t length);
 // Like `device_deliver`, but copies the bytes of the message to the memory of the receive. Returns
 // EMSGSIZE if they do not fit.

@@ -43,7 +43,7 @@ struct c_link {
   enum ibv_wc_status status;
 };
 
-// Memory with a reference count. Releasing the last reference deregisters it.
+// Memory with a reference count. Releasing the last reference deregisters the memory.
 struct c_shared {
   struct ibv_mr* memory;
   unsigned references;

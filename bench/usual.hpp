@@ -20,7 +20,7 @@ namespace usual {
 
 using remote = verbspp::remote_memory<verbspp::access::remote_write>;
 
-/// A client of a server. The server finds it by the index of its channel.
+/// A client of a server. The server finds a client by the index of the client's channel.
 struct client {
   verbspp::channel link;
   std::uint64_t messages = 0;

@@ -140,8 +140,8 @@ void serving_lane::end(const error& why) noexcept {
   } else {
     core().collect_broken();
   }
-  // One poll calls all continuations that are due or, if there are more, at least 1024 of them.
-  // Each access has at most one.
+  // One poll calls all continuations that are due, or at least 1024 if more are due. Each access
+  // has at most one.
   for (std::uint32_t polls = accesses_ / 1024 + 1; polls > 0; --polls) core().poll();
 }
 

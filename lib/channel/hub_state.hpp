@@ -153,7 +153,7 @@ class [[gnu::visibility("hidden")]] hub_state {
     /// True if there are arrivals for other threads, or calls that were handed over.
     bool has_more = false;
     bool is_event_due =
-        false;  ///< true for every 32nd turn: `take_events` has to be called, in case no wait does
+        false;  ///< true for every 32nd turn: `take_events` has to be called, in case no wait calls it
   };
   /// The error if looking for arrivals has failed; otherwise empty.
   using cause = std::optional<error>;

@@ -167,9 +167,9 @@ class [[gnu::visibility("hidden")]] signals::step {
   void expect(std::uint32_t from) noexcept;
   /// Writes a part of this rank's memory to the place that is reserved for the promised value.
   void give(std::uint32_t to, std::size_t from, std::size_t size) noexcept;
-  /// These functions write a value to a place that the caller chooses: the first waits until there
-  /// is room for the next value, the second writes a part of this rank's memory, and the third
-  /// writes the value's number.
+  /// With these functions, the caller writes a value to a place of its choice: `has_room` waits
+  /// until there is room for the next value, `write` writes a part of this rank's memory, and
+  /// `write_number` writes the value's number.
   [[nodiscard]] bool has_room(std::uint32_t to) noexcept;
   void write(std::uint32_t to, std::size_t from, std::size_t size, std::size_t into) noexcept;
   void write_number(std::uint32_t to) noexcept;

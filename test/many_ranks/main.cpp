@@ -16,8 +16,8 @@
 /// With --lazy, ranks connect when they first communicate, and the measurement includes the
 /// connections of the first barrier. If a rank is killed after it has joined the world and before
 /// that barrier, no rank is connected to it, so the others detect only at their timeout that the
-/// killed rank does not answer. With --csv, prints a line for each rank: the number of ranks, its
-/// own number, the milliseconds until it was connected, and the private memory in KiB that
+/// killed rank does not answer. With --csv, prints a line for each rank: the number of ranks, the
+/// rank's own number, the milliseconds until it was connected, and the private memory in KiB that
 /// connecting took. To plot these values, run the program for several sizes.
 
 #include "../held_port.hpp"
@@ -207,8 +207,8 @@ class rank_process {
     if (is_victim() && is_at(step, when)) std::raise(SIGKILL);
   }
   /// Called before each step. If the victim is to die before the step, kills it. If it is to die
-  /// during the step, starts a thread that kills it, and delays rank 0, so that the other ranks are
-  /// still in the step when the victim dies.
+  /// during the step, the victim starts a thread that kills it, and rank 0 waits for a while, so
+  /// that the other ranks are still in the step when the victim dies.
   void begin(std::size_t step) {
     die_if(step, killing::when::before);
     // Waits until all ranks have finished the earlier steps. Otherwise, a rank might still need the
