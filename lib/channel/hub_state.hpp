@@ -152,8 +152,8 @@ class [[gnu::visibility("hidden")]] hub_state {
     bool is_short = false;  ///< the pool has too few free places for the receives
     /// True if there are arrivals for other threads, or calls that were handed over.
     bool has_more = false;
-    bool is_event_due =
-        false;  ///< true for every 32nd turn: `take_events` has to be called, in case no wait calls it
+    /// True for every 32nd turn: `take_events` has to be called, in case no wait calls it.
+    bool is_event_due = false;
   };
   /// The error if looking for arrivals has failed; otherwise empty.
   using cause = std::optional<error>;
