@@ -95,7 +95,7 @@ struct c_side {
 using detail::call_frame_kind;
 using detail::call_header;
 
-/// A message with a header of the protocol of calls.
+/// A message that begins with a `call_header`.
 struct frame {
   std::array<std::byte, place_size> bytes{};
   std::uint32_t size = 0;

@@ -55,7 +55,7 @@ std::string in_units(std::uint64_t bytes, std::uint64_t unit) {
   return text.str();
 }
 
-/// Prints the memory that `count` peers need in each place.
+/// Prints how much memory `count` peers need, and where.
 void print_memory(std::uint64_t count, std::uint64_t unit) {
   std::cout << "| channels | library | mlx5: queue pairs | completion queue | NIC: contexts "
                "| soft0: queue pairs | completion queue |\n"

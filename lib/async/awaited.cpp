@@ -67,7 +67,7 @@ void awaited_revocation::proceed(continuation& self) noexcept {
 
 result<void> awaited_revocation::await_resume() noexcept {
   if (!has_expired()) return lease_.revoke(call_limit::of_channel());
-  // If the request was not posted, `revoke` uses a system call.
+  // No request was posted, and the limit has expired, so `revoke` uses a system call.
   if (!was_posted_) return lease_.revoke(limit());
   const std::optional<error> root = polled().root_of_failure();
   const result<void> done = lease_.revoke(call_limit::of_channel());

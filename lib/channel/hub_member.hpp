@@ -33,8 +33,8 @@ inline constexpr const char* building_in_hub = "build a channel of a hub";
 /// the hub's lock adds completions; the channel removes them without the lock.
 struct [[gnu::visibility("hidden")]] hub_member {
   /// Calls `take_sent` with the `wr_id` of the last successful request in the send queue, if that
-  /// is new, then calls `take` with each other completion, and removes it. Only the channel may
-  /// call this. \returns true if there was a completion
+  /// `wr_id` is new. Then calls `take` with each other completion, and removes that completion.
+  /// Only the channel may call this. \returns true if there was a completion
   template <class TakeSent, class Take>
   [[nodiscard]] bool take_each(TakeSent take_sent, Take take) noexcept {
     // No request in the send queue succeeds after one has failed. So `sent_`, which is read after

@@ -51,7 +51,7 @@ struct alignas(64) hub_row {
 /// ready rows; a row in the list may have lost them, or its channel, in the meantime.
 class hub_rows {
  public:
-  /// The table of numbers stores an index plus 1 in 16 bits.
+  /// The maximum number of rows: the table of numbers stores an index plus 1 in 16 bits.
   static constexpr std::uint32_t most = UINT16_MAX;
 
   explicit hub_rows(std::uint32_t capacity) noexcept : capacity_(capacity) {}

@@ -41,7 +41,8 @@ struct [[gnu::visibility("hidden")]] inbox_state {
   [[nodiscard]] std::uint32_t take() noexcept;
   /// As `take`, but does not poll for completions.
   [[nodiscard]] std::uint32_t take_arrived() noexcept;
-  /// As `take_arrived`, but does not take messages from the hub. \param places those of the pool
+  /// As `take_arrived`, but does not take messages from the hub. \param places the places of the
+  /// pool
   [[nodiscard]] std::uint32_t take_listed(pool_places& places) noexcept;
   /// Returns a message that was taken, and posts receives if that is due.
   [[nodiscard]] result<message> message_in(std::uint32_t place) noexcept;

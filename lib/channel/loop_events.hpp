@@ -30,8 +30,9 @@ class [[gnu::visibility("hidden")]] loop_events : public event_set {
   /// \param operation the name of the owner's operation in error messages
   explicit loop_events(const char* operation) noexcept : operation_(operation) {}
 
-  /// Creates the descriptor, and adds those of the queue and the device to it, unless that was done
-  /// before. Does not add the descriptor of a device whose events can't be read without blocking.
+  /// Creates the epoll descriptor, and adds the descriptors of the queue and the device to it,
+  /// unless that was done before. Does not add the descriptor of a device whose events can't be
+  /// read without blocking.
   /// \pre the queue is waitable
   /// \errors `resource_exhausted`
   [[nodiscard]] result<void> open(const completion_queue& queue,

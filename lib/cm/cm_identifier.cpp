@@ -76,7 +76,7 @@ bool is_of_no_way(int errnum) noexcept {
          errnum == EADDRNOTAVAIL || errnum == ENOENT;
 }
 
-/// The remaining time in whole milliseconds, for librdmacm: at least one, and at most an hour,
+/// The remaining time in whole milliseconds, for librdmacm: at least one. It is at most an hour,
 /// because librdmacm has no infinite timeout.
 int milliseconds_to(const wait_limit& limit) noexcept {
   using namespace std::chrono;

@@ -144,7 +144,8 @@ result<memory_registration> memory_registration::create(const protection_domain&
   VERBSPP_TRYV(check_on_demand(registering, domain, rights));
   pages_are_registered(address, length, rights);
   errno = 0;
-  // If the rights are not constants, the macros ibv_reg_mr and ibv_reg_mr_iova call this function.
+  // The macros ibv_reg_mr and ibv_reg_mr_iova also call this function if the rights are not
+  // constants.
   ibv_mr* const native =
       ibv_reg_mr_iova2(domain.below().native_handle(), address, length, start, rights.bits);
   if (native == nullptr) return registration_failure(errno, registering, length, rights);

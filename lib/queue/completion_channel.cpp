@@ -228,7 +228,7 @@ result<wait_end> completion_channel_state::sleep(const completion_queue_state& q
     return in_time ? wait_end::completions : wait_end::limit;
   }
   while (!has_more()) {
-    // If an event has already arrived, its descriptor is readable, so the sleep ends immediately.
+    // If an event has already arrived, the descriptor is readable, so the sleep ends immediately.
     VERBSPP_TRY(end, watch(held, until, also));
     if (end) return *end;
     if (!someone_reads_) VERBSPP_TRYV(read());

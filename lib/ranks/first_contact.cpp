@@ -253,7 +253,7 @@ bool first_contact::advance(group& members, connecting_peers& those,
   const what_is_left left = call(members, those, limit, is_late);
   if (!left.is_any_due && !those.ready) {
     // At this end, each peer is now connected or has failed. The connected peers are notified now,
-    // and then often, since this end waits for them only for a short time.
+    // and then at short intervals, since this end waits for them only for a short time.
     those.ready = those.next = now;
     those.pause = first_pause;
   }

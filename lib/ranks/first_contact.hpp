@@ -107,7 +107,7 @@ class [[gnu::visibility("hidden")]] first_contact final : public member_connecto
   /// Creates a channel to that rank if `is_untouched`; otherwise renews the channel.
   [[nodiscard]] result<struct endpoint> renew(group& members, std::uint32_t peer,
                                               const wait_limit& limit) noexcept;
-  /// Notes that the channel was connected to that endpoint by other means.
+  /// Notes that the channel was connected to `remote` by other means.
   void settle(std::uint32_t peer, const struct endpoint& remote) noexcept;
 
  private:

@@ -296,8 +296,8 @@ class [[gnu::visibility("hidden")]] signals::step {
     return of_.waiting_.sleeps() && looks_ &&
            std::chrono::steady_clock::now() - looks_->begin >= of_.waiting_.spins_for();
   }
-  /// True if all requests have finished, the limit has been reached, or the caller may wait for
-  /// them.
+  /// True if all requests have finished, the limit has been reached, or the caller may wait for the
+  /// requests.
   [[nodiscard]] bool may_end_requests() noexcept;
   /// Waits for all requests. \returns their first failure, with the rank
   [[nodiscard]] std::optional<group_error> end_requests() noexcept;

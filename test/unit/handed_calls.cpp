@@ -17,7 +17,7 @@ using namespace verbspp::detail;
 
 namespace {
 
-/// A queued call that runs any function.
+/// A queued call that runs a given function.
 struct call : continuation {
   explicit call(std::function<void()> made = {})
       : continuation([](continuation& self) noexcept {
