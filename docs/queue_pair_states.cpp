@@ -56,7 +56,7 @@ constexpr int all_attributes = [] {
   for (const queue_pair_attribute each : attributes) all |= static_cast<int>(each);
   return all;
 }();
-// All attributes of the table are listed.
+// `attributes` contains every attribute of the transition table.
 static_assert([] {
   for (const transition_row& row : transition_table)
     for (const columns& set : {typed, others})
@@ -100,7 +100,8 @@ char letter(const transition_attributes& of, queue_pair_attribute which) {
   return (of.required & bit) != 0 ? 'R' : (of.optional & bit) != 0 ? 'o' : ' ';
 }
 
-/// One line for all attributes of a transition that the types treat alike.
+/// One line of a table: the attributes of a transition that have the same letters. Each transport
+/// type has one letter.
 struct table_line {
   std::string letters;
   std::string names;

@@ -111,8 +111,8 @@ result<void> answer_calls(const side& mine) {
   return serve_calls(mine, handles<echo_call>([](const payload& asked) { return asked; }));
 }
 
-// The same service over TCP: each message is a header of 8 bytes with a number and a length, and
-// the payload.
+// The same service over TCP: each message is an 8-byte header, which contains a number and a
+// length, and the payload.
 
 struct frame {
   std::uint32_t number = 0;
@@ -176,7 +176,7 @@ asio::awaitable<void> echo_tcp(socket_type socket, std::uint64_t count) {
   }
 }
 
-/// Runs the coroutine. Asio reports failures through exceptions.
+/// Runs the coroutine. Returns an error if Asio has thrown an exception.
 result<void> run(asio::io_context& context, asio::awaitable<void> routine) {
   std::exception_ptr failed;
   asio::co_spawn(context, std::move(routine),

@@ -179,7 +179,7 @@ result<void> caller_core::make_counters(
     return error::from_errno(ENOMEM, starting);
   for (const method_description* each : methods)
     counters_.get()[method_count_++].number = each->number;
-  // If the caller was started before, calls may be in flight.
+  // If the caller was started before, calls may be in flight. They need the new counters.
   for (std::uint32_t i = 0; i < in_flight_; ++i)
     slots_.get()[i].counters = &counters_of(slots_.get()[i].method());
   return success();
@@ -374,8 +374,8 @@ VERBSPP_DATA_PATH void caller_core::count_answer(std::uint32_t credits) noexcept
 }
 
 void caller_core::refuse_peer() noexcept {
-  // This does not call `close`, because `close` resumes coroutines, and this function may be called
-  // while a poll tests which coroutines to resume.
+  // This function does not call `close`, because `close` resumes coroutines, and this function may
+  // be called while a poll tests which coroutines to resume.
   link_.stop();
   fail({error_kind::mismatch, "caller",
         "the peer has sent a message that is not an answer to a call: it runs no service on this "

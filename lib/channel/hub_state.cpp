@@ -126,7 +126,7 @@ result<void> hub_state::attach(hub_member& member, std::uint32_t number, unsigne
 void hub_state::detach(hub_member& member, bool is_destroyed) noexcept {
   const brief_guard guard(lock_);
   // Some devices keep the completions of a destroyed queue pair. These completions are processed
-  // now, while its number still leads to this channel.
+  // now, while the number of the queue pair still leads to this channel.
   take_all_completions();
   rows_.clear_number(member.number_, member);
   // If the queue pair still exists, it may complete more requests, so the room stays reserved.

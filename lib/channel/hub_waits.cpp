@@ -24,7 +24,7 @@ constexpr std::uint64_t of_timer = ~std::uint64_t{0};
 std::uint64_t tag_of(channel_id id) noexcept {
   return std::uint64_t{id.generation} << 32 | id.index;
 }
-/// A bit in the tags of other descriptors, whose events do not end the connection of the channel.
+/// A bit in the tags of a channel's other descriptors, whose events do not end the connection.
 constexpr std::uint64_t of_other = 1U << 31;
 static_assert(hub_rows::most < of_other);
 

@@ -141,7 +141,8 @@ VERBSPP_DATA_PATH std::uint32_t inbox_list::take_posted(inbox_state& inbox) noex
 template <class Fail>
 void inbox_list::flush(Fail fail) noexcept {
   for (inbox_state* each = first_; each != nullptr;) {
-    // If the inbox was destroyed, its state is deleted when its last receive fails.
+    // If the inbox was destroyed, its state is deleted when its last receive fails. So the next
+    // inbox is looked up first.
     inbox_state* const next = each->next;
     each->tag = new_tag();
     for (std::uint32_t left = each->posted; left != 0; --left) fail(*each);

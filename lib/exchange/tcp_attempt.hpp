@@ -16,7 +16,7 @@
 #pragma GCC visibility push(hidden)
 namespace verbspp::detail {
 
-/// Disables Nagle's algorithm, because frames are small, and the peer waits for each.
+/// Disables Nagle's algorithm, because frames are small, and the peer waits for each frame.
 void send_at_once(int descriptor) noexcept;
 
 /// Connects to a host. It looks up the host's name, and then tries one address after another, each

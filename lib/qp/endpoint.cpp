@@ -344,7 +344,8 @@ std::ostream& operator<<(std::ostream& out, const endpoint& end) {
 
 result<void> check_compatible(const endpoint& local, const endpoint& remote) noexcept {
   constexpr const char* operation = "compare endpoints";
-  // An empty endpoint, such as that of a moved-from queue pair, may also differ in other fields.
+  // The numbers are checked first, because an empty endpoint, such as that of a moved-from queue
+  // pair, may also differ in other fields.
   VERBSPP_TRYV(check_number(local, operation));
   VERBSPP_TRYV(check_number(remote, operation));
   if (local.type != remote.type)

@@ -21,8 +21,8 @@
 
 namespace verbspp {
 
-/// The state of a session. While the barrier is in progress, the world has a pointer to this state:
-/// a world that is destroyed before the session aborts the barrier.
+/// The state of a session. While the barrier is in progress, the world has a pointer to this state.
+/// If the world is destroyed first, it aborts the barrier.
 class [[gnu::visibility("hidden")]] barrier_session::state {
  public:
   /// \param place the world's pointer to the state

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The protocol that ranks and their meeting point use: frames that consist of a header of 11
-/// bytes, a key and a value.
+/// The protocol that ranks and their meeting point use: frames, each of which consists of an
+/// 11-byte header, a key and a value.
 #pragma once
 
 #include "base/bytes.hpp"

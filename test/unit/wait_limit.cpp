@@ -76,7 +76,8 @@ struct flag_token {
   const std::atomic<bool>* flag;
 };
 
-/// A stop token of the largest size that a limit can store. It counts how many copies of it exist.
+/// A stop token of the largest size that a limit can store. It counts how many copies of the token
+/// exist.
 struct counting_token {
   explicit counting_token(int& alive) noexcept : alive_(&alive), self_(this) { ++*alive_; }
   counting_token(const counting_token& other) noexcept : alive_(other.alive_), self_(this) {

@@ -295,7 +295,7 @@ result<void> send_inline(channel& peer, std::string_view text) {
   return success();
 }
 
-/// Memory that the program has allocated itself.
+/// Sends memory that the program has allocated itself.
 transport_result<void> send_own_memory(channel& peer, const protection_domain& domain,
                                        std::vector<std::byte>& bytes) {
   VERBSPP_TRY(region, register_memory(domain, bytes));
@@ -414,7 +414,7 @@ auto accept_with_secret(const tcp_socket& socket, End prepared, std::span<const 
 
 // Large buffers
 
-/// Memory near the device, in huge pages if the machine has some.
+/// Allocates memory near the device, in huge pages if the machine has some.
 result<registered_buffer<>> allocate_large(const protection_domain& domain, std::size_t bytes) {
   VERBSPP_TRYV(bind_this_thread_near(domain.context(), numa_binding::as_far_as_possible));
   return registered_buffer<>::allocate(domain, bytes, {.huge_pages = true});
