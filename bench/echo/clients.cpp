@@ -22,8 +22,8 @@ namespace bench {
 namespace {
 
 constexpr std::uint32_t calling_processes = 4;
-/// The number of receives that the service keeps posted for each client. Each client has the same
-/// number of credits, but only one call in flight.
+/// The number of receives that the service keeps posted for each client. Each client has one credit
+/// for each of these receives, but only one call in flight.
 constexpr std::uint32_t receives_of_client = 32;
 
 struct answer_client {

@@ -147,7 +147,8 @@ result<void> caller_core::grant(calling_lane& lane, const loan& lent) noexcept {
 
 bool caller_core::sends(const method_description& of, const loan& lent) const noexcept {
   const lease_request& what = lent.what;
-  // A part of a memory window has no `memory` here, since the program might be unable to access it.
+  // For a part of a memory window, `memory` is null here, since the program might be unable to
+  // access that part.
   return what.memory != nullptr && what.length != 0 && what.length <= sent_size_ &&
          space_for_sending(of, what.length, lent.request_size) <= largest_request_;
 }

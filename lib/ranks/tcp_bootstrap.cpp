@@ -285,7 +285,8 @@ class [[gnu::visibility("hidden")]] tcp_rank {
   }
 
   tcp_launch launch_;
-  // Destroyed after `socket_`, because its destructor waits until all ranks have left.
+  // Destroyed after `socket_`, because the meeting point's destructor waits until all ranks have
+  // left.
   std::unique_ptr<meeting_point> point_{};
   tcp_socket socket_{};
   tcp_frames in_{};
