@@ -81,8 +81,8 @@ result<reference<caller_core>> caller_core::open(prepared_channel& link,
     return error(error_kind::not_supported, opening,
                  "this channel receives into the pool of a hub, where other channels could use up "
                  "the receives for its answers: use a channel with its own receives");
-  // What matters are the channel's capacities, not the queue pair's: a channel of a hub may use
-  // less than the queue pair has.
+  // Checks the capacities of the channel, which may be lower than those of the queue pair if the
+  // channel belongs to a hub.
   if (core.sends().capacity() < options.in_flight)
     return error::above_limit(opening, "in_flight", options.in_flight, core.sends().capacity(),
                               "build the channel with a larger max_send_work_requests");

@@ -398,8 +398,8 @@ result<channel_id> service_core::add(channel&& link) noexcept {
   if (core.connection().type() != transport::rc)
     return error(error_kind::not_supported, adding,
                  "calls need a reliable transport: build the channel with transport::rc");
-  // What matters is the channel's capacity, not the queue pair's: a channel of a hub may use less
-  // than the queue pair has.
+  // Checks the capacity of the channel, which may be lower than that of the queue pair if the
+  // channel belongs to a hub.
   const std::uint32_t sends = core.sends().capacity();
   if (sends < options_.in_flight && core.state() != channel_state::empty)
     return error::above_limit(adding, "in_flight of the service", options_.in_flight, sends,

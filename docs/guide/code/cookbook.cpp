@@ -370,8 +370,8 @@ transport_result<void> send_with_retries(channel& peer, const registered_buffer<
 
 // Stop on Ctrl-C
 
-/// Returns a token through which SIGINT (Ctrl-C) or SIGTERM requests a stop. Call this before other
-/// threads start, because a thread inherits the blocked signals.
+/// Returns a token through which SIGINT (Ctrl-C) or SIGTERM requests a stop. Call this function
+/// before other threads start, because a thread inherits the blocked signals.
 std::stop_token stopped_by_signals() {
   sigset_t signals;
   ::sigemptyset(&signals);
