@@ -141,7 +141,7 @@ void serving_lane::end(const error& why) noexcept {
     core().collect_broken();
   }
   // One poll calls all continuations that are due, or at least 1024 if more are due. Each access
-  // has at most one.
+  // has at most one continuation.
   for (std::uint32_t polls = accesses_ / 1024 + 1; polls > 0; --polls) core().poll();
 }
 

@@ -75,7 +75,7 @@ class [[gnu::visibility("hidden")]] lease_book {
   void close(lease_record& record) noexcept;
 
   /// Releases windows and registrations before the queue pair is destroyed, because some drivers do
-  /// not destroy a queue pair while windows are bound to it.
+  /// not destroy a queue pair while windows that it has bound still exist.
   void before_destruction() noexcept;
   void after_destruction(int errnum) noexcept;
   /// Notes that the peer has invalidated a key.

@@ -295,7 +295,8 @@ void acceptor_core::serve(std::uint32_t place) noexcept {
     case client_state::done:
       return;  // the exchange of this client has ended
     case client_state::waiting:
-      // While a client waits for its turn, the acceptor watches only for its disconnection.
+      // While a client waits for its turn, the acceptor watches only for the client's
+      // disconnection.
       fail(place,
            served.core->refuse(error(error_kind::not_connected, serving,
                                      "the connection ended while the client waited for its turn")));
