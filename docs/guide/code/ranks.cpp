@@ -53,7 +53,7 @@ routine wait_for_all(event_loop& loop, world& all) {
   co_return success();
 }
 
-/// Writes a different part of a buffer to each member of a group.
+/// Sends a different part of a buffer to each member of a group.
 group_result<void> scatter_parts(group& peers, const registered_buffer<>& buffer) {
   constexpr std::size_t length = 4096;
   VERBSPP_TRYV(peers.scatter(
