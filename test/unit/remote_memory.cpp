@@ -79,14 +79,14 @@ TEST_CASE("a handle that lacks a requested right is refused with the error kind 
                  "does not grant all"));
 }
 
-TEST_CASE("a handle whose end is beyond the address space is refused") {
+TEST_CASE("a handle whose end is at or beyond 2^64 is refused") {
   CHECK(everything::decode(everything(largest, 1, remote_key(1U)).encode()).error() ==
         error_kind::invalid_input);
   CHECK(everything::decode(everything(1, largest, remote_key(1U)).encode()).error() ==
         error_kind::invalid_input);
   CHECK(contains(
       everything::decode(everything(2, largest, remote_key(1U)).encode()).error().message(),
-      "address space"));
+      "at or beyond 2^64"));
 }
 
 TEST_CASE("a truncated or overlong handle is refused with its length") {
