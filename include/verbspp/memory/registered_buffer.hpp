@@ -235,7 +235,7 @@ class VERBSPP_CONSUMABLE registered_buffer {
   [[nodiscard]] const memory_region<Rights>& region() const& noexcept VERBSPP_LIFETIMEBOUND {
     return pages_ != nullptr ? pages_->region : detail::no_region<Rights>();
   }
-  void region() const&& = delete;  // a temporary deregisters its memory: use a variable
+  void region() const&& = delete;  // a temporary deregisters it: store the buffer in a variable
   /// Returns the whole buffer as a gather element, for the device to read.
   /// \errors `invalid_input` if the buffer has more than 2^32 - 1 bytes
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH result<gather_element> gather()
@@ -353,7 +353,7 @@ class VERBSPP_CONSUMABLE registered_buffer {
     VERBSPP_TRYV(check_part("registered_buffer::part", first, count));
     return buffer_part<registered_buffer>(std::move(*this), first, count);
   }
-  void part(std::size_t, std::size_t) const& = delete;  // the part owns the buffer: use std::move
+  void part(std::size_t, std::size_t) const& = delete;  // the part owns it: std::move(buffer).part
   /// Converts this to a shared buffer, whose handles can be copied, so that requests can keep the
   /// memory alive. Requires <verbspp/memory/shared_buffer.hpp>.
   /// \errors `invalid_input` if the buffer was moved from; `resource_exhausted`, in which case the
