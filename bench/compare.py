@@ -89,11 +89,11 @@ LIMITS = {
     "usual_shared": Limit("ratio", 1.5, {"clang": 1.62}),
     "usual_put": Limit("ratio", 1.25),
     "usual_message": Limit("more", 60, {"clang": 88}),
-    "usual_receive": Limit("more", 60, {"g++": 100, "clang": 106}),
-    "usual_one_busy": Limit("more", 60, {"g++": 180, "clang": 187}),
-    "usual_all_busy": Limit("more", 60, {"g++": 98, "clang": 113}),
-    "usual_awaited": Limit("more", 110, {"g++": 237, "clang": 262}),
-    "usual_call": Limit("all", 600, {"clang": 630}),
+    "usual_receive": Limit("more", 60, {"g++": 98, "clang": 98}),
+    "usual_one_busy": Limit("more", 60, {"g++": 180, "clang": 186}),
+    "usual_all_busy": Limit("more", 60, {"g++": 98, "clang": 112}),
+    "usual_awaited": Limit("more", 110, {"g++": 236, "clang": 261}),
+    "usual_call": Limit("all", 600),
     "usual_answer": Limit("all", 600),
 }
 # The counts of the device. verbspp's counts must not exceed those of raw C.
