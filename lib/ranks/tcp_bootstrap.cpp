@@ -116,9 +116,10 @@ class [[gnu::visibility("hidden")]] tcp_rank {
       if (!listener.has_value()) {
         const error& cause = listener.assume_error();
         if (cause.native_errno() != EADDRINUSE) return cause;
-        return cause.as(error_kind::busy,
-                        "the port of the meeting point is in use: was rank 0 started twice, or "
-                        "does another world or program use the port?");
+        return error::from_errno(EADDRINUSE, meeting)
+            .as(error_kind::busy,
+                "the port of the meeting point is in use: was rank 0 started twice, or does "
+                "another world or program use the port?");
       }
       point_ = std::make_unique<meeting_point>(std::move(listener).assume_value(), launch_.size,
                                                std::string(launch_.name));

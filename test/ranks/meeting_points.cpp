@@ -408,6 +408,10 @@ TEST_CASE("invalid launch parameters are refused with an explanation") {
   const std::string name(65, 'n');
   long_name.name = name;
   CHECK(why_not(long_name) == error_kind::invalid_input);
+  const tcp_listener other = must(tcp_listener::open("0"));
+  const error taken = why_not(launch(0, 2, "localhost:" + std::to_string(other.port())));
+  CHECK(taken == error_kind::busy);
+  CHECK(taken.message().find("was rank 0 started twice") != std::string::npos);
   // No meeting point listens on this port.
   const held_port port;
   CHECK(why_not(launch(1, 2, place_at(port)), 50ms) == error_kind::timed_out);
