@@ -117,6 +117,7 @@ result<cm_step> cm_handshake::take(const cm_event_data& event) noexcept {
 }
 
 result<cm_step> cm_handshake::advance() noexcept {
+  if (state_ != state::failed && id_.is_empty()) return cm_moved_from(name());
   switch (state_) {
     case state::failed:
       return *failed_;

@@ -204,6 +204,22 @@ TEST_CASE("moved-from objects are refused") {
   // NOLINTEND(bugprone-use-after-move)
 }
 
+TEST_CASE("a session that was moved from is refused at either end") {
+  cm_bed bed;
+  auto asking = must(bed.route().start_connect(bed.prepare(), patience));
+  auto answering = must(must(bed.listener.accept(patience)).start_accept(bed.prepare(), patience));
+  // NOLINTBEGIN(bugprone-use-after-move)
+  auto asks = std::move(asking);
+  auto answers = std::move(answering);
+  for (auto* each : {&asking, &answering}) {
+    CHECK(failure_of(each->advance()) == error_kind::invalid_input);
+    CHECK(failure_of(std::move(*each).finish()) == error_kind::invalid_input);
+    CHECK(failure_of(std::move(*each).run()) == error_kind::invalid_input);
+  }
+  // NOLINTEND(bugprone-use-after-move)
+  drive(asks, answers);
+}
+
 TEST_CASE("calls on an empty connection return an error") {
   cm_connection none;
   CHECK(none.state() == cm_state::empty);
