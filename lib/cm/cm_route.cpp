@@ -29,6 +29,7 @@ error cm_resolution::fail(const error& why) noexcept {
 
 result<bool> cm_resolution::advance() noexcept {
   if (failed_) return *failed_;
+  if (id_.is_empty()) return cm_moved_from("resolve a route");
   while (state_ != state::done) {
     const char* const step = state_ == state::address ? "rdma_resolve_addr" : "rdma_resolve_route";
     const auto event = id_.next_event();

@@ -220,6 +220,24 @@ TEST_CASE("a session that was moved from is refused at either end") {
   drive(asks, answers);
 }
 
+TEST_CASE("the result of a session or of a resolver can be taken only once") {
+  cm_bed bed;
+  // NOLINTBEGIN(bugprone-use-after-move)
+  auto resolver = must(cm_resolver::start(bed.listener.address(), patience));
+  wait_until([&] { return must(resolver.advance()); }, "the route");
+  auto asking = must(must(std::move(resolver).finish()).start_connect(bed.prepare(), patience));
+  CHECK(failure_of(std::move(resolver).finish()) == error_kind::invalid_input);
+  CHECK(failure_of(resolver.advance()) == error_kind::invalid_input);
+  auto answering = must(must(bed.listener.accept(patience)).start_accept(bed.prepare(), patience));
+  drive(asking, answering);
+  for (auto* each : {&asking, &answering}) {
+    CHECK(must(std::move(*each).finish()).connection.state() == cm_state::connected);
+    CHECK(failure_of(std::move(*each).finish()) == error_kind::invalid_input);
+    CHECK(failure_of(each->advance()) == error_kind::invalid_input);
+  }
+  // NOLINTEND(bugprone-use-after-move)
+}
+
 TEST_CASE("calls on an empty connection return an error") {
   cm_connection none;
   CHECK(none.state() == cm_state::empty);

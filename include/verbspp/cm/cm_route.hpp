@@ -122,7 +122,8 @@ class cm_resolver {
   /// \errors as `cm_route::resolve`; later calls return the same error
   [[nodiscard]] result<bool> advance() noexcept { return resolution_.advance(); }
   /// Returns the route, once `advance` has returned true.
-  /// \errors `busy` if the route has not been found yet; as `advance`
+  /// \errors `busy` if the route has not been found yet; `invalid_input` if it has already been
+  /// returned; as `advance`
   [[nodiscard]] result<cm_route> finish() && noexcept {
     VERBSPP_TRY(id, resolution_.finish());
     return cm_route(std::move(id));
