@@ -75,6 +75,10 @@ result<void> channel_core::wait_for_send_room(std::uint32_t wanted, call_limit l
 
 result<void> channel_core::make_send_room(const char* operation, bool waits,
                                           call_limit limit) noexcept {
+  if (sends_.is_open() && sends_.capacity() == 0)
+    return error(error_kind::invalid_input, operation,
+                 "the channel's send queue has length 0: build the channel with a larger "
+                 "max_send_work_requests");
   // There is no wait on an empty channel, so that the error names the operation rather than the
   // wait.
   if (waits && state() != channel_state::empty) return wait_for_send_room(1, limit);
@@ -88,6 +92,10 @@ result<void> channel_core::make_send_room(const char* operation, bool waits,
 
 result<void> channel_core::make_receive_room(bool waits, call_limit limit) noexcept {
   const auto is_refused = [this] { return !receives_.is_open(); };
+  if (!is_refused() && receives_.capacity() == 0)
+    return error(error_kind::invalid_input, posting_receive,
+                 "the channel's receive queue has length 0: build the channel with a larger "
+                 "max_receive_work_requests");
   if (waits && !is_refused() && receives_.room() == 0)
     if (const auto ended = wait_until([&] { return receives_.room() != 0; }, limit)) return *ended;
   if (!is_refused() && !receives_.has_room()) collect();

@@ -86,7 +86,7 @@ result<lease_record*> grant_window(channel_core& core, lease_book& book,
                                    const wait_limit& until) noexcept {
   if (core.connection().type() != transport::rc) return without_windows("lease memory on UC");
   VERBSPP_TRYV(book.check_windows(core));
-  if (waits && !core.sends().has_room()) VERBSPP_TRYV(core.wait_for_send_room(1, until));
+  if (waits && !core.sends().need_not_wait()) VERBSPP_TRYV(core.wait_for_send_room(1, until));
   VERBSPP_TRY(record, book.take_window(core.connection().domain()));
   ibv_mw* const window = record->window.native();
   const ibv_mw_bind_info part{.mr = request.registered,

@@ -213,3 +213,27 @@ TEST_CASE("an empty channel names the call that it refuses") {
   check(failure_of(empty.post_send(send_operation())), "ibv_post_send (send)");
   check(failure_of(empty.wait(patience)), "wait on a channel");
 }
+
+TEST_CASE("a request to a queue of length 0 is refused at once and leaves the channel connected") {
+  const testbed bed;
+  // A device may grant longer queues, but the channels of a hub have the requested lengths.
+  const auto hub = must(channel_hub::create(bed.domain, {.channels = 2, .completions = 64}));
+  channel_pair ends = connect_channels(
+      bed.domain.build_channel().hub(hub).max_send_work_requests(0).max_receive_work_requests(0));
+  const auto check = [&](const error& refused, const char* advice) {
+    INFO(refused);
+    CHECK(refused == error_kind::invalid_input);
+    CHECK_THAT(refused.message(), Catch::EndsWith(advice));
+    CHECK(ends.left.is_connected());
+  };
+  constexpr const char* more_sends = "build the channel with a larger max_send_work_requests";
+  constexpr const char* more_receives = "build the channel with a larger max_receive_work_requests";
+  check(error(failure_of(ends.left.send(send_operation(), short_limit))), more_sends);
+  check(error(failure_of(ends.left.receive(receive_operation(), short_limit))), more_receives);
+  check(failure_of(ends.left.post_send(send_operation())), more_sends);
+  check(failure_of(ends.left.post_receive(receive_operation())), more_receives);
+  const scope_error of_scope = failure_of(
+      ends.left.scope([](channel_scope& s) { return s.post_send(send_operation()); }, short_limit));
+  REQUIRE(of_scope.own());
+  check(*of_scope.own(), more_sends);
+}

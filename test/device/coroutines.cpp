@@ -285,6 +285,19 @@ TEST_CASE("awaiting a request that cannot be posted returns an error") {
     co_return success();
   };
   CHECK(error(failure_of(empty().get())) == error_kind::not_connected);
+  const auto hub = must(channel_hub::create(bed.domain, {.channels = 2, .completions = 64}));
+  channel_pair without_queues = connect_channels(
+      bed.domain.build_channel().hub(hub).max_send_work_requests(0).max_receive_work_requests(0));
+  const auto send = [&]() -> routine {
+    VERBSPP_CO_TRYV(co_await without_queues.left.async_send({.elements = shared}));
+    co_return success();
+  };
+  const auto receive = [&]() -> routine {
+    VERBSPP_CO_TRYV(co_await without_queues.left.async_receive({.elements = shared}));
+    co_return success();
+  };
+  CHECK(error(failure_of(send().get())) == error_kind::invalid_input);
+  CHECK(error(failure_of(receive().get())) == error_kind::invalid_input);
 }
 
 TEST_CASE("a hub wakes coroutines whose request has completed or whose limit has expired") {

@@ -106,6 +106,20 @@ TEST_CASE("without revocable windows, the error names the other kinds of lease")
   }
 }
 
+TEST_CASE("a lease by a window is refused at once on a channel whose send queue has length 0") {
+  lease_bed bed;
+  bed.need_windows();
+  leased_memory memory(bed.domain, 64);
+  const auto hub = must(channel_hub::create(bed.domain, {.channels = 2, .completions = 64}));
+  channel_pair ends = connect_channels(
+      bed.domain.build_channel().hub(hub).access(all_rights).max_send_work_requests(0));
+  const error e =
+      failure_of(ends.left.lease<access::remote_write>(memory.region(), 0, 64, short_limit));
+  CHECK(e == error_kind::invalid_input);
+  CHECK_THAT(e.message(), Catch::Contains("max_send_work_requests"));
+  CHECK(ends.left.is_connected());
+}
+
 TEST_CASE_METHOD(memory_for_windows, "a bind that fails breaks the channel and leaves no lease") {
   const failing_device fails("send-completion=mw-bind-err");
   SECTION("if the caller waits for the lease") {

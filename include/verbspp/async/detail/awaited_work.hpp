@@ -386,10 +386,7 @@ class [[nodiscard]] awaited_room : awaited {
   [[nodiscard]] result<void> await_resume() noexcept;
 
  private:
-  [[nodiscard]] bool is_over() const noexcept {
-    const send_window& sends = polled().sends();
-    return sends.need_not_wait(wanted_) || wanted_ > sends.capacity();
-  }
+  [[nodiscard]] bool is_over() const noexcept { return polled().sends().need_not_wait(wanted_); }
   [[nodiscard]] static state test_wanted_room(condition& self) noexcept {
     return static_cast<awaited_room&>(self).is_over() ? state::met : state::unmet;
   }

@@ -105,7 +105,7 @@ class receive_slots {
   }
   /// Like `send_window::need_not_wait`.
   [[nodiscard]] VERBSPP_DATA_PATH bool need_not_wait() const noexcept {
-    return has_room() || !is_open();
+    return has_room() || !is_open() || capacity_ == 0;
   }
   /// The slot for the next receive. The slot stays free until `commit` is called. \pre `has_room`
   [[nodiscard]] VERBSPP_DATA_PATH receive_slot& next() noexcept { return slots_[free_]; }

@@ -85,9 +85,9 @@ class send_window {
     return has_room() ? end_ - next_ : 0;
   }
   /// True if a caller need not wait before it posts this number of requests: the queue has room for
-  /// them, or it is closed, so that posting fails immediately.
+  /// them, or never will, so that posting fails immediately.
   [[nodiscard]] VERBSPP_DATA_PATH bool need_not_wait(std::uint32_t requests = 1) const noexcept {
-    return room() >= requests || !is_open();
+    return room() >= requests || !is_open() || requests > capacity_;
   }
   /// Counts `count` requests that were posted in `scope`, or in no scope if it is null.
   VERBSPP_DATA_PATH void advance(std::uint32_t count, scope_state* scope) noexcept {
