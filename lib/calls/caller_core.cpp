@@ -93,9 +93,13 @@ result<reference<caller_core>> caller_core::open(prepared_channel& link,
                               "build the channel with a larger max_receive_work_requests");
   // Each call in flight needs two places: when the answer has arrived, and the next call is sent,
   // the place of the previous request may still be in use.
+  const std::uint32_t unkept = depth + 2 * options.in_flight;
+  if (options.kept_answers > pool_places::most - unkept)
+    return error::above_limit(opening, "kept_answers", options.kept_answers,
+                              pool_places::most - unkept,
+                              "a message pool has at most 2^28 places: keep fewer answers");
   VERBSPP_TRY(pool, message_pool::create(
-                        core.connection().domain(),
-                        depth + 2 * options.in_flight + std::max(options.kept_answers, 1U),
+                        core.connection().domain(), unkept + std::max(options.kept_answers, 1U),
                         options.message_size + static_cast<std::uint32_t>(call_header::size)));
   VERBSPP_TRY(
       answers,

@@ -11,9 +11,6 @@ namespace verbspp::detail {
 namespace {
 
 constexpr std::size_t cache_line = 64;
-/// The maximum number of places. Their indexes fit into the `wr_id` of a shared receive, and differ
-/// from the special values of `place_record::next`.
-constexpr std::uint32_t most_places = 1U << 28;
 
 constexpr const char* creating_pool = "message_pool::create";
 
@@ -50,7 +47,7 @@ result<pool_places*> pool_places::create(const protection_domain& domain, std::u
   if (count == 0 || size == 0)
     return error(error_kind::invalid_input, creating_pool,
                  "a pool must have at least one place, and a place at least one byte");
-  if (count > most_places) return error::above_limit(creating_pool, "places", count, most_places);
+  if (count > most) return error::above_limit(creating_pool, "places", count, most);
   const std::size_t distance = (std::size_t{size} + cache_line - 1) / cache_line * cache_line;
   VERBSPP_TRY(buffer, registered_buffer<>::allocate(domain, count * distance, options));
   owned<place_record[]> records(new (std::nothrow) place_record[count]);

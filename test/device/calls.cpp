@@ -490,6 +490,12 @@ TEST_CASE("invalid options and moved-from objects are refused") {
                          .build());
   CHECK_THAT(failure_of(caller::open(of_hub, {.in_flight = 6})).message(),
              Catch::Contains("max_send_work_requests"));
+  // The sum of the places would be above 2^32.
+  for (const std::uint32_t kept : {UINT32_MAX, UINT32_MAX - 3}) {
+    const error refused = failure_of(caller::open(small, {.in_flight = 1, .kept_answers = kept}));
+    CHECK(refused == error_kind::invalid_input);
+    CHECK_THAT(refused.message(), Catch::Contains("kept_answers"));
+  }
   CHECK(failure_of(caller::open(small, {.in_flight = 0})) == error_kind::invalid_input);
   CHECK(failure_of(caller::open(small, {.message_size = 100})) == error_kind::invalid_input);
 

@@ -41,6 +41,10 @@ struct alignas(32) place_record {
 /// place is the most likely to be in the cache.
 class pool_places : public memory_keeper {
  public:
+  /// The maximum number of places. Their indexes fit into the `wr_id` of a shared receive, and
+  /// differ from the special values of `place_record::next`.
+  static constexpr std::uint32_t most = 1U << 28;
+
   [[nodiscard]] static result<pool_places*> create(const protection_domain& domain,
                                                    std::uint32_t count, std::uint32_t size,
                                                    const buffer_options& options) noexcept;
