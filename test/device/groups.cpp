@@ -408,6 +408,15 @@ TEST_CASE("the waits of a group return the messages of all peers") {
   CHECK(pool.available() == pool.size());
 }
 
+TEST_CASE("a group whose completions need more than 32 bits to count is refused for their number") {
+  const testbed bed;
+  const message_pool pool = must(message_pool::create(bed.domain, 16, 64));
+  const auto with_long_queues = bed.domain.build_channel().max_send_work_requests(1'000'000);
+  const error refused = failure_of(prepare_group(with_long_queues, 60'000, pool, {.receives = 16}));
+  CHECK(refused == error_kind::invalid_input);
+  CHECK_THAT(refused.message(), Catch::Contains("capacity in completions"));
+}
+
 TEST_CASE("members can be added and removed while the others continue") {
   const testbed bed;
   std::vector<group> all = connect_groups(bed, 2, {.spare = 2});

@@ -13,6 +13,7 @@
 #include <verbspp/qp/endpoint.hpp>
 #include <verbspp/work/operations.hpp>
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -84,7 +85,7 @@ template <class Builder>
   hub_options size = like.hub_for(std::uint64_t{peers} + options.spare);
   if (pool != nullptr) {
     size.receives = options.receives;
-    size.completions += options.receives;
+    size.completions += std::min(options.receives, UINT32_MAX - size.completions);
   }
   VERBSPP_TRY(hub, pool != nullptr ? channel_hub::create(like.domain(), *pool, size)
                                    : channel_hub::create(like.domain(), size));
