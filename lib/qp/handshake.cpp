@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstring>
 
 namespace verbspp::detail {
 
@@ -212,12 +213,20 @@ result<void> connect(queue_pair_data& queue_pair, const managed_attributes& by) 
   const endpoint& local = queue_pair.local;
   auto receiving = without_internal(by.ready_to_receive);
   auto sending = without_internal(by.ready_to_send);
-  if (given.mtu && (receiving.mask & IBV_QP_PATH_MTU) != 0 &&
-      given.mtu->native() != receiving.attributes.path_mtu)
-    return error_in_words_of(error_kind::mismatch, "compare with the connection manager",
-                             "the builder has a path MTU of %u bytes, but the connection manager "
-                             "uses %u, the MTU of the route: leave out path_mtu",
-                             given.mtu->bytes(), 128U << receiving.attributes.path_mtu);
+  if ((receiving.mask & IBV_QP_PATH_MTU) != 0) {
+    // The number may be none of the enumerators, so it is not read as an `ibv_mtu`.
+    unsigned code = 0;
+    std::memcpy(&code, &receiving.attributes.path_mtu, sizeof code);
+    const auto mtu = path_mtu::from_code(code);
+    if (!mtu.has_value())
+      return error::out_of_range("handshake", "path MTU code of the connection manager", code,
+                                 "the codes are 1 (256 bytes) to 5 (4096 bytes)");
+    if (given.mtu && given.mtu->bytes() != mtu.assume_value().bytes())
+      return error_in_words_of(error_kind::mismatch, "compare with the connection manager",
+                               "the builder has a path MTU of %u bytes, but the connection manager "
+                               "uses %u, the MTU of the route: leave out path_mtu",
+                               given.mtu->bytes(), mtu.assume_value().bytes());
+  }
   if (acknowledges(local.type)) {
     receiving.attributes.max_dest_rd_atomic =
         std::min(receiving.attributes.max_dest_rd_atomic, local.reads_as_target.value());

@@ -7,6 +7,7 @@
 #include "transports.hpp"
 
 #include <cstddef>
+#include <cstring>
 
 using namespace verbspp;
 using namespace verbspp::test;
@@ -110,6 +111,13 @@ TEST_CASE("the attributes of a connection manager are checked before the device 
           "does not accept an attribute in the mask: queue key");
   refused([](auto& by) { by.ready_to_receive.attributes.qp_state = IBV_QPS_RTS; },
           "modify INIT -> RTR", "for a transition to another state: see their qp_state");
+
+  refused(
+      [](auto& by) {
+        constexpr unsigned code = 40;  // not a value of the enumeration
+        std::memcpy(&by.ready_to_receive.attributes.path_mtu, &code, sizeof code);
+      },
+      "handshake", "40 is out of range; the codes are 1 (256 bytes) to 5 (4096 bytes)");
 
   auto pair = must(bed.left().build());
   managed_attributes by = attributes_of_itself(bed, pair);
