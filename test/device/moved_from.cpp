@@ -113,6 +113,9 @@ TEST_CASE("a moved-from memory window is refused with a message") {
     CHECK(gone.rkey().value() == 0);
     CHECK_THAT(printed(gone), Catch::EndsWith("moved from"));
     check_refused(pair.right.post_bind(gone, part), "this memory window was moved from");
+    CHECK(failure_of(pair.right.post_bind(gone, part)).operation() ==
+          std::string(type() == memory_window_type::type_1 ? "ibv_bind_mw"
+                                                           : "ibv_post_send (bind memory window)"));
     if constexpr (type() == memory_window_type::type_2)
       check_refused(pair.right.post_batch<1>(
                         [&](auto& batch) { static_cast<void>(batch.post_bind(gone, part)); }),

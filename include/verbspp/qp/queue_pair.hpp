@@ -549,7 +549,9 @@ class VERBSPP_CONSUMABLE queue_pair
       work_tag tag) noexcept {
     ibv_mw* const native = window.native_handle();
     if (native == nullptr) [[unlikely]]
-      return detail::window_is_gone(detail::binding_at_once);
+      return detail::window_is_gone(Type == memory_window_type::type_2
+                                        ? operation_traits<detail::bind_operation>::name
+                                        : detail::binding_at_once);
     if constexpr (Type == memory_window_type::type_2) {
       const detail::bind_operation bind(native, part, options);
       VERBSPP_TRYV(take(bind, tag));
