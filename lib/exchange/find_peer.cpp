@@ -171,10 +171,11 @@ class candidates {
     }
     return nullptr;
   }
-  void refuse_others_than(const candidate* chosen) noexcept {
+  /// Refuses all connections except the chosen one, if it is not null.
+  void refuse_others_than(const candidate* chosen, const error& why) noexcept {
     for (candidate& each : all_) {
       if (&each == chosen || !each.core) continue;
-      each.core->refuse(error(error_kind::busy, meeting, "another connection was chosen"));
+      each.core->refuse(why);
       each = {};
     }
   }
@@ -269,7 +270,10 @@ class search final : public peer_search {
     if (failure_) return *failure_;
     if (found_.core) return true;
     const result<bool> is_found = advance_all();
-    if (is_found.has_error()) failure_ = is_found.assume_error();
+    if (is_found.has_error()) {
+      failure_ = is_found.assume_error();
+      candidates_.refuse_others_than(nullptr, *failure_);
+    }
     if (is_found.has_value() && !is_found.assume_value()) watch_all();
     return is_found;
   }
@@ -298,7 +302,8 @@ class search final : public peer_search {
     for (bool may_accept = true;; may_accept = false) {
       VERBSPP_TRY(chosen, candidates_.advance(local_, values_));
       if (chosen != nullptr) {
-        candidates_.refuse_others_than(chosen);
+        candidates_.refuse_others_than(
+            chosen, error(error_kind::busy, meeting, "another connection was chosen"));
         found_ = std::move(*chosen);
         attempt_.reset();
         return true;

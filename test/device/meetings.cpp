@@ -173,6 +173,30 @@ TEST_CASE_METHOD(two_places, "a meeting ends if its listener is shut down") {
   CHECK(failure_of(std::move(staying).run()).native_errno() == EINVAL);
 }
 
+TEST_CASE_METHOD(two_places, "a meeting that fails sends the reason to the ends that it accepted") {
+  const held_port unreachable;
+  auto staying = start_at(bed, left, "127.0.0.1", unreachable.text(), 1);
+  const tcp_socket other = must(tcp_socket::connect("127.0.0.1", left.port, patience));
+  pollfd arrived{.fd = left.listener.descriptor(), .events = POLLIN, .revents = 0};
+  wait_until([&] { return ::poll(&arrived, 1, 0) == 1; }, "the connection");
+  CHECK_FALSE(must(staying.advance()));
+  REQUIRE(::shutdown(left.listener.descriptor(), SHUT_RD) == 0);
+  const error why = [&] {
+    auto failing = std::move(staying);
+    return failure_of(std::move(failing).run());
+  }();
+  std::string told;
+  wait_until(
+      [&] {
+        std::array<char, 1024> bytes{};
+        const auto size = ::recv(other.descriptor(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+        if (size > 0) told.append(bytes.data(), static_cast<std::size_t>(size));
+        return size == 0;
+      },
+      "the end of the connection");
+  CHECK_THAT(told, Catch::EndsWith(why.message()));
+}
+
 TEST_CASE_METHOD(two_places, "a meeting with invalid options is refused before it has a peer") {
   const held_port unreachable;
   const auto refused = [&](const exchange_options& options) {
