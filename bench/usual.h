@@ -110,9 +110,10 @@ int c_put_record(struct c_link* link, const struct ibv_mr* from, const struct c_
 int c_receive(struct c_inbox* from, uint64_t* value);
 int c_serve(struct c_hub* hub, size_t* served);
 
-// Posts receives for the first `count` places, at the start.
+// Called once, before the benchmark begins: these post receives for the places 0 to `count` - 1.
 int c_fill_inbox(struct c_inbox* inbox, uint32_t count);
 int c_fill_hub(struct c_hub* hub, uint32_t count);
+
 void c_add_client(struct c_hub* hub, struct c_client* client);
 
 #ifdef __cplusplus

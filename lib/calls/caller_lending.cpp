@@ -243,7 +243,7 @@ result<void> caller_core::abandon_loan() noexcept {
 result<void> caller_core::end_loan(calling_lane& lane, bool has_failed) noexcept {
   if (lane.is_accessible)
     return error(
-        error_kind::driver, "end the access of a service",
+        error_kind::driver, "revoke the service's access to lent memory",
         "the caller was destroyed or replaced, and the device did not revoke the access: do "
         "not free the lent memory");
   lease_owner ended;

@@ -37,7 +37,7 @@ std::ostream& operator<<(std::ostream& out, const duration_histogram& durations)
       << ", all below " << in_microseconds(1);
   // The last range has no upper limit.
   if (const auto longer = durations.count(duration_histogram::ranges - 1))
-    out << ", except " << longer << " in the last range, which may be longer";
+    out << ", except " << longer << ", which may be longer";
   return out;
 }
 

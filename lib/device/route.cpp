@@ -17,7 +17,7 @@ namespace verbspp {
 namespace {
 
 constexpr const char* routing = "find the route to an address";
-constexpr const char* searching = "find the port towards an address";
+constexpr const char* searching = "find the RDMA port that leads to an address";
 /// The destination port of the UDP socket; its value is irrelevant, because nothing is sent.
 constexpr std::uint16_t any_port = 9;
 

@@ -530,7 +530,8 @@ error exchange_core::at_limit() const noexcept {
   switch (awaited_) {
     case awaited::hello:
       hint =
-          "the peer's hello has not arrived, or only a part of it: the peer hangs, is busy or is "
+          "the peer's hello has not arrived, or only a part of it has: the peer hangs, is busy or "
+          "is "
           "another program, or the network failed; see the peer's output, or allow more time";
       break;
     case awaited::decision:

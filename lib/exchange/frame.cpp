@@ -266,7 +266,9 @@ std::size_t refused_frame::encode(std::span<std::byte, largest> body) const noex
 
 result<refused_frame> refused_frame::decode(std::span<const std::byte> body) noexcept {
   if (body.empty() || body.size() > largest)
-    return error::out_of_range(reading_frame, "length of a refusal (1..301)", body.size());
+    return error::out_of_range(reading_frame, "length of the peer's refusal in bytes (1..301)",
+                               body.size(),
+                               "the peer is another program, or uses another version of verbspp");
   refused_frame made;
   made.kind = static_cast<error_kind>(body.front());
   made.size = body.size() - 1;

@@ -170,7 +170,7 @@ result<memory_registration> memory_registration::create(const protection_domain&
   if (native != nullptr) {
     trace(registering_dmabuf, native, native->lkey);
     memory_registration made(domain.below(), native, start);
-    made.tell_of_addresses();  // these are not addresses of the program
+    made.tell_of_addresses();  // these are not virtual addresses of this process
     return made;
   }
   const int errnum = errno;

@@ -20,7 +20,7 @@ namespace {
           collective_step, how};
 }
 
-/// The result that a rank gets if it is not to blame.
+/// The result that is reported for a rank that is not to blame.
 [[nodiscard]] completed_work no_failure() noexcept {
   return {number_of(work_operation::rdma_read), 0, 0, 0};
 }

@@ -137,7 +137,8 @@ TEST_CASE("a scope awaits all posted requests and reports failures whose results
 
 namespace {
 
-/// Writes this number of pieces of 8 bytes, as a stream in which every third request is signaled.
+/// Writes `pieces` pieces of 8 bytes, as a stream that asks to signal every third request. A short
+/// queue limits that to every second one.
 scoped write_in_pieces(channel& link, const buffer<>& from, buffer<>& to, std::size_t pieces) {
   async_stream stream(link, {.signal_every = 3});
   for (std::size_t i = 0; i < pieces; ++i) {

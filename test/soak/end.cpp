@@ -124,8 +124,8 @@ void end::note_standstill() {
   will_end("a request that the driver never finished");
 }
 
-/// Called when a request has failed. Checks that the channel is broken, closed or empty, and that
-/// it reports the cause unless it is empty.
+/// Called when a request or a call has failed. Checks that the channel is broken, closed or empty,
+/// and that it reports the cause unless it is empty.
 void end::must_be_broken(const char* where) const {
   const channel_state now = channel_.state();
   claim(now != channel_state::connected && now != channel_state::prepared,

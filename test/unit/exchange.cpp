@@ -295,7 +295,7 @@ TEST_CASE("bytes of another protocol and malformed frames are refused") {
   CHECK(answer_to(frame(2, 1, 0xffffffff)).find("4294967295 is above the limit") !=
         std::string::npos);
   CHECK(answer_to(frame(2, 1, 3, "abc")).find("ends before its last field") != std::string::npos);
-  CHECK(answer_to(frame(2, 6, 0)).find("length of a refusal") != std::string::npos);
+  CHECK(answer_to(frame(2, 6, 0)).find("length of the peer's refusal") != std::string::npos);
   CHECK(answer_to(frame(2, 6, 4, std::string("\x09\x1b[m"))).find("said: not connected: ?[m") ==
         std::string::npos);
   CHECK(answer_to(frame(2, 6, 4, std::string("\x09\x1b[m"))).find("?[m") != std::string::npos);

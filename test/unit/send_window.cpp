@@ -200,8 +200,8 @@ TEST_CASE("a send window does not confuse the scopes of requests that use the sa
   counting_keeper keeper;
   scope_state first;
   scope_state second;
-  // In each of the scopes, a request that is outside the scope separates two runs of requests. The
-  // window keeps a record only for the earlier run.
+  // Each scope has two runs of requests, separated by a request that does not belong to the scope.
+  // The window keeps a record only for the earlier run.
   scopes.open(first, sends.window.next());
   sends.post(1, &first);
   sends.post(1);

@@ -76,11 +76,10 @@ class cm_route {
   }
   /// Connects a prepared channel in place. The channel may be new or renewed. On failure, the
   /// channel is still prepared if its handshake did not begin, broken if the handshake failed, and
-  /// closed if the peer did not complete the connection after the handshake. `renew` prepares it
-  /// again.
-  /// \errors those of the overload to which a prepared object is passed by value; `busy` if the
-  /// channel is connected; `not_connected` if it is empty, or was not renewed after its last
-  /// connection
+  /// closed if the connection could not be established after the handshake. Call `renew` to prepare
+  /// the channel again.
+  /// \errors as for the overload that takes a prepared object; `busy` if the channel is connected;
+  /// `not_connected` if it is empty, or was not renewed after its last connection
   [[nodiscard]] result<cm_connection> connect(channel& renewed, const wait_limit& limit,
                                               const cm_connect_options& options = {}) && noexcept {
     VERBSPP_TRY(session, std::move(*this).start_connect(renewed, limit, options));

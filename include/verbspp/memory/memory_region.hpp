@@ -332,7 +332,7 @@ template <access_flags Rights, access_flags NewRights>
 concept AddsNoWrites = detail::because(
     Rights.contains(access::local_write) || !NewRights.contains(access::local_write),
     "the memory of a region without access::local_write may be constant: to add that right, pass "
-    "the memory as well, change_rights<...>(memory)");
+    "the memory as well, as in change_rights<...>(memory)");
 
 namespace detail {
 

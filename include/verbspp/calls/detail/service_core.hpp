@@ -143,7 +143,7 @@ class open_call {
   }
   /// Adds the memory that the call lends. The description of the memory precedes the request.
   void lend(reference<lent_memory> lent) noexcept { lent_ = std::move(lent); }
-  /// Adds memory whose bytes are part of the messages.
+  /// Adds lent memory whose bytes travel in the call and the answer, and not over a lane.
   /// \errors `invalid_input` if the call is malformed, or leaves too little space for the answer;
   /// `resource_exhausted`
   [[nodiscard]] result<void> lend_sent(const remote_memory_description& what,

@@ -254,8 +254,8 @@ void look_again() noexcept {}
 bool copy(void* to, const void* from, std::size_t length) noexcept {
 #if defined(SOFTVERBS_HAS_QUICK_ACCESS)
   if (may_fault()) {
-    // The instruction may write its bytes in any order. Programs may poll the last byte, so it is
-    // copied after all others.
+    // `softverbs_copy` uses an instruction that may write its bytes in any order. Programs may poll
+    // the last byte, so it is copied after all others.
     const std::size_t most = length == 0 ? 0 : length - 1;
     return softverbs_copy(to, from, most) == 0 &&
            softverbs_copy(static_cast<std::byte*>(to) + most,

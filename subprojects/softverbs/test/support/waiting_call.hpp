@@ -11,7 +11,7 @@
 #include <string>
 #include <thread>
 
-/// Returns true if this thread of the process sleeps in the kernel.
+/// Returns true if the given thread of this process is asleep in the kernel.
 inline bool sleeps(pid_t thread) {
   std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/stat");
   std::string line;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Connections to the device that are opened without the library. The data that arrives through them
-// crashes nothing, and affects other connections only if it is a packet in the name of one of them.
+// Connections to the device that are opened without the library. Data that arrives over such a
+// connection never causes a crash, and affects another connection only if it is a packet that
+// claims to belong to that connection.
 #include "support/intruder.hpp"
 
 #include "support/descriptors.hpp"
