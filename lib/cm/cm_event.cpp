@@ -82,8 +82,7 @@ const char* to_string(cm_rejection_reason reason) noexcept {
   switch (reason) {
     case cm_rejection_reason::unknown:
       return "the peer rejected the request, and gave no reason (iWARP never gives one): check "
-             "that "
-             "a program listens at this address and port, and see its output";
+             "that a program listens at this address and port, and see its output";
     case cm_rejection_reason::no_queue_pair:
       return "the peer's device has no queue pairs left: destroy some at the peer";
     case cm_rejection_reason::no_resources:
