@@ -36,7 +36,7 @@ std::chrono::nanoseconds per_message(const side& mine, clock_type::time_point be
   return (clock_type::now() - begin) / static_cast<std::int64_t>(mine.messages);
 }
 
-// Calls of verbspp.
+// Calls with verbspp.
 
 struct echo_call {
   static constexpr std::uint16_t number = 1;

@@ -99,7 +99,7 @@ struct plain_objects {
   std::vector<pair> pairs{};
 };
 
-// The following code measures a server of 16 clients that sleeps between messages.
+// The following code measures a server that has 16 clients, and sleeps between messages.
 
 result<nanoseconds_each> load(const side& mine) {
   plain_objects<receive_queue_kind::shared> clients;

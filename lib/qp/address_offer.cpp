@@ -157,8 +157,8 @@ bool any_pair(const address_offer& left, const address_offer& right, Fits fits) 
   });
 }
 
-/// The error for the case that no two addresses fit. It names the first property that no address of
-/// this end has in common with an address of the peer.
+/// The error that is returned when no two addresses fit. It says that an end offers no address, or
+/// names the first requirement that no pair of addresses meets.
 error none_fit(const address_offer& local, const address_offer& remote) noexcept {
   const auto says = [](const char* hint) { return error(error_kind::mismatch, choosing, hint); };
   if (local.empty() || remote.empty())

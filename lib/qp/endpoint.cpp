@@ -66,8 +66,10 @@ result<void> check_connectable(const endpoint& end, const char* operation) noexc
   VERBSPP_TRYV(check_number(end, operation));
   if (end.link_layer == link_layer::ethernet) {
     if (end.address.is_zero())
-      return error(error_kind::invalid_input, operation,
-                   "the GID is missing: on Ethernet (RoCE) a queue pair is addressed by GID");
+      return error(
+          error_kind::invalid_input, operation,
+          "the GID is missing in the peer's endpoint: on Ethernet (RoCE), a queue pair is "
+          "addressed by GID; pass the endpoint that the peer's queue pair or channel returns");
     if (end.gid_type == gid_type::infiniband)
       return error(error_kind::invalid_input, operation,
                    "the GID type is for InfiniBand, but the link layer is Ethernet");

@@ -53,7 +53,7 @@ class [[gnu::visibility("hidden")]] barrier_session::state {
 
   detail::kept_peers ranks_;
   tcp_socket timer_{};
-  bool is_set_ = false;      ///< the timer was set since the last `advance`
+  bool is_set_ = false;      ///< the timer has been set since the last `advance`
   state** place_ = nullptr;  ///< null if the barrier is not in progress
   std::optional<detail::signals::barrier_run> run_{};
   std::optional<group_results> results_{};

@@ -285,8 +285,8 @@ bool signals::step::begin(bool checks) noexcept {
   }
   if (peers_.connector() == nullptr) connecting_.reset();
   if (connecting_) {
-    // A blocking step does not sleep while it connects, because it would then answer the other
-    // ranks later.
+    // For a blocking step, no wait is noted here, so `may_sleep` stays false: if the step slept
+    // while it connects, its answers to the other ranks would be late.
     if (checks && !may_block_) note_wait(std::chrono::steady_clock::now());
     if (!checks || !peers_.connector()->advance(peers_, *connecting_, connecting_limit()))
       return false;

@@ -73,9 +73,10 @@ inline constexpr const char* collective_step = "collective step of a world";
                                    bool is_lost) noexcept {
   if (culprit != rank) return told_by_others(kind);
   if (!is_lost)
-    return {kind, collective_step,
-            "that rank has aborted the step: see the error there, unless its program has destroyed "
-            "the barrier_session or the world"};
+    return {
+        kind, collective_step,
+        "that rank has aborted the step: see the error there; if there is none, its program has "
+        "destroyed the barrier_session or the world"};
   return {
       kind, collective_step,
       "that rank has aborted the step, because a connection of this rank or of that rank is lost: "
@@ -314,7 +315,7 @@ class [[gnu::visibility("hidden")]] signals::step {
   stage stage_ = stage::beginning;
   std::uint32_t partners_ = 0;  ///< the number of entries of `of_.partners_`
   std::chrono::steady_clock::time_point next_look_at_news_{};
-  std::optional<lookout> looks_{};  ///< the current wait; empty before its first check
+  std::optional<lookout> looks_{};  ///< of the current wait, if one was noted
   std::optional<connecting_peers> connecting_{};
   std::chrono::steady_clock::time_point next_look_up_{};  ///< when to look for missing addresses
   /// The scopes of the channels, by rank, for the requests of the step. Null if this rank does not

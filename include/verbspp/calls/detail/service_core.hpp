@@ -336,8 +336,8 @@ class service_core {
   std::vector<owned<method_handler>> handlers_;
   service_options options_;
   std::size_t method_count_;
-  /// An entry for each method, sorted by number, and at the end the entry of all other messages,
-  /// which has no handler.
+  /// One entry for each method, in the order of the methods' numbers. The last entry, which has no
+  /// handler, is for all other messages.
   owned<method_entry[]> methods_;
   hub_clients<client_entry> clients_;  ///< destroyed first, with the channels
 };

@@ -67,11 +67,10 @@ int progress_thread::start() noexcept {
   const int error = ::pthread_create(&thread_, nullptr, &progress_thread::enter, this);
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (error != 0) {
-    std::fprintf(
-        stderr,
-        "softverbs: can't start the device's thread: %s; a limit of threads (RLIMIT_NPROC, "
-        "pids.max) or of memory (RLIMIT_AS) may have been reached\n",
-        std::strerror(error));
+    std::fprintf(stderr,
+                 "softverbs: can't start the device's thread: %s; the limit on threads "
+                 "(RLIMIT_NPROC, pids.max) or on memory (RLIMIT_AS) may have been reached\n",
+                 std::strerror(error));
     ::close(doorbell_);
     doorbell_ = -1;
     return error;
