@@ -315,7 +315,7 @@ class [[gnu::visibility("hidden")]] signals::step {
   stage stage_ = stage::beginning;
   std::uint32_t partners_ = 0;  ///< the number of entries of `of_.partners_`
   std::chrono::steady_clock::time_point next_look_at_news_{};
-  std::optional<lookout> looks_{};  ///< of the current wait, if one was noted
+  std::optional<lookout> looks_{};  ///< the times of the current wait, if it was noted
   std::optional<connecting_peers> connecting_{};
   std::chrono::steady_clock::time_point next_look_up_{};  ///< when to look for missing addresses
   /// The scopes of the channels, by rank, for the requests of the step. Null if this rank does not

@@ -17,7 +17,7 @@ auto adopt(const protection_domain& domain, const completion_queue& queue, ibv_q
 }
 
 // case: adopt_with_sizes
-// expect: a queue pair that was created elsewhere has fixed sizes
+// expect: a queue pair that was created elsewhere has its sizes
 auto adopt(const protection_domain& domain, const completion_queue& queue, ibv_qp* made) {
   return build_queue_pair<transport::rc>()
       .protection_domain(domain)

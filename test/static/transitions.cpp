@@ -57,8 +57,8 @@ concept Modifies = requires(QueuePair& queue_pair, const Attributes& attributes)
   queue_pair.modify(attributes);
 };
 
-/// True if the setter exists if and only if the table contains the attribute, and if it can be
-/// called only once.
+/// True if the setter exists exactly when the table contains the attribute, and cannot be called
+/// twice.
 template <transport Transport, queue_pair_state From, queue_pair_state To,
           queue_pair_attribute Which>
 constexpr bool setter_follows_table() {

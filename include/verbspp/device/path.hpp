@@ -67,7 +67,7 @@ struct global_route {
   verbspp::flow_label flow_label{};
 };
 
-/// A path through InfiniBand. Within the subnet, a LID is enough; to reach other subnets and
+/// A path over InfiniBand. Within the subnet, a LID is enough; to reach other subnets and
 /// multicast groups, packets need a GRH.
 struct infiniband_path {
   lid destination{};
@@ -77,7 +77,7 @@ struct infiniband_path {
   std::optional<global_route> route{};
 };
 
-/// A path through Ethernet (RoCE), where every destination is a GID.
+/// A path over Ethernet (RoCE), where every destination is addressed by its GID.
 struct roce_path {
   global_route route{};
   verbspp::service_level service_level{};

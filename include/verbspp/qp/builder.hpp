@@ -107,8 +107,8 @@ concept NothingToCreate = detail::because(
         queue_pair_parameter::max_receive_work_requests | queue_pair_parameter::max_send_elements |
         queue_pair_parameter::max_receive_elements | queue_pair_parameter::max_inline_data |
         queue_pair_parameter::signal_all_sends),
-    "a queue pair that was created elsewhere has fixed sizes: leave out max_send_work_requests and "
-    "similar parameters, and signal_all_sends");
+    "a queue pair that was created elsewhere has its sizes and its signaling already: leave out "
+    "max_send_work_requests and the other maximum sizes, and signal_all_sends");
 
 /// True if the required access flags or queue key are given. They are required in RESET, because
 /// the queue pair has yet to be brought to INIT. In later states, the device reports their values.

@@ -342,8 +342,8 @@ class completion_queue_with : public completion_queue {
 /// A completion queue that threads can sleep on.
 using waitable_completion_queue = completion_queue_with<completion_feature::waitable>;
 
-/// A completion queue whose completions are read field by field, and have only the requested
-/// fields. Not all devices have timestamps.
+/// A completion queue whose completions are read field by field. Besides the id, the status and the
+/// operation, they have only the requested fields. Not all devices offer the timestamp fields.
 template <completion_features Fields>
 using extended_completion_queue = completion_queue_with<Fields | completion_feature::extended>;
 
