@@ -27,8 +27,9 @@ namespace verbspp {
 /// The way in which a lease is granted and revoked.
 enum class lease_by : std::uint8_t {
   /// Binds a type 2 memory window to the leased part. The window admits only the peer of this
-  /// channel, and is usually revoked by a work request, without a system call. RC only; the memory
-  /// has to be registered with `access::window_bind`.
+  /// channel, and is usually revoked by a work request, without a system call. Linux's software
+  /// driver, rdma_rxe, checks only the bounds of the registered region, so a lease opens the whole
+  /// region there. RC only; the memory has to be registered with `access::window_bind`.
   window,
   /// Registers the leased part separately. The peer of any queue pair in the protection domain has
   /// access if it knows the key. The lease is granted and revoked by system calls. These take
