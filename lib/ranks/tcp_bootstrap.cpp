@@ -197,18 +197,20 @@ class [[gnu::visibility("hidden")]] tcp_rank {
   [[nodiscard]] result<void> connect(const host_and_port& place, const wait_limit& limit) {
     // At rank 0, the meeting point is a thread of this process.
     const std::string_view host = launch_.rank == 0 ? "localhost" : place.host;
-    for (;;) {
+    for (bool was_refused = false;; was_refused = true) {
       auto connected = tcp_socket::connect(host, place.port, limit);
       if (connected.has_value()) {
         socket_ = std::move(connected).assume_value();
         return success();
       }
-      if (connected.assume_error() != error_kind::not_connected) return connected.assume_error();
-      if (limit.has_passed())
+      // If a later attempt reaches the limit, the cause is still that the meeting point did not
+      // accept the connection.
+      if (limit.has_passed() && was_refused)
         return limit.failure(meeting,
                              "this rank could not connect to the meeting point: check that rank 0 "
                              "runs, that the host and the port are right, and that no firewall "
                              "blocks the port");
+      if (connected.assume_error() != error_kind::not_connected) return connected.assume_error();
       const auto next = std::chrono::steady_clock::now() + time_between_attempts;
       VERBSPP_TRYV(wait_readable({}, limit.no_later_than(next)));
     }
