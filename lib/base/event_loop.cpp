@@ -44,8 +44,7 @@ result<bool> event_loop::run_once(const wait_limit& limit) noexcept {
 }
 
 /// As `run_once`, but may also return false before the limit: after 10 ms if a coroutine waits with
-/// a stop token that has to be polled, and after a stop request for a coroutine that no longer
-/// waits.
+/// a stop token that has to be polled, and after a stop request for a wait that has already ended.
 result<bool> event_loop::run_until(const wait_limit& limit) noexcept {
   VERBSPP_TRYV(make_room());
   bool has_work = false;

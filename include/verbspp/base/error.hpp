@@ -182,8 +182,8 @@ class error {
   }
 
   [[nodiscard]] constexpr error_kind kind() const noexcept { return kind_; }
-  /// The errno of the failed call; 0 if the library itself detected the failure, or if the call set
-  /// no errno.
+  /// The errno of the failed call; usually 0 if the library itself detected the failure, or if the
+  /// call set no errno.
   [[nodiscard]] constexpr int native_errno() const noexcept { return native_; }
   /// The call or step that failed, such as "ibv_create_qp" or "modify INIT -> RTR".
   [[nodiscard]] constexpr const char* operation() const noexcept { return operation_; }

@@ -59,9 +59,10 @@ struct dmabuf_range {
 /// Registers a part of a dma-buf (`ibv_reg_dmabuf_mr`): `register_dmabuf<access::local_write>(pd,
 /// {.file_descriptor = fd, .length = size})`.
 /// \errors `invalid_input` for an empty range, a negative file descriptor, a file that is not a
-/// dma-buf, a range outside of the dma-buf, or if `start` and `offset` differ modulo the page size;
-/// `not_supported` if libibverbs, the kernel or the device lacks support; `driver` (EBADF) if the
-/// descriptor is not open; `resource_exhausted`
+/// dma-buf, a range outside of the dma-buf, rights that include window_bind, on_demand or RDMA
+/// flush, or if `start` and `offset` differ modulo the page size; `not_supported` if libibverbs,
+/// the kernel or the device lacks support; `driver` (EBADF) if the descriptor is not open;
+/// `resource_exhausted`
 template <access_flags Rights = access::local_read>
   requires RegistrableRights<Rights>
 [[nodiscard]] result<dmabuf_region<Rights>> register_dmabuf(const protection_domain& domain,

@@ -94,7 +94,7 @@ class memory_registration {
     range_ = {};
     return std::exchange(native_, nullptr);
   }
-  /// After a failure, the registration is either unchanged or deregistered.
+  /// After a failure, the registration is either unchanged or empty.
   [[nodiscard]] result<void> change(const registration_change& changes) noexcept;
   [[nodiscard]] ibv_mr* native() const noexcept { return native_; }
   [[nodiscard]] const protection_domain& domain() const noexcept { return domain_; }
@@ -383,7 +383,8 @@ class VERBSPP_CONSUMABLE memory_region : public registered_region<Rights> {
   // the memory again. Requests in flight that use the region may fail. These functions consume the
   // region. On success, the result contains the region, possibly with different keys, so peers need
   // a new handle. On failure, the region is unchanged, unless the failed call has made it unusable:
-  // in that case, it has been deregistered (`native_handle()` is then null).
+  // in that case, it is empty (`native_handle()` is null), and the error says whether the memory
+  // could be deregistered.
 
   /// Changes the rights.
   /// \errors `not_supported` if the driver lacks support, `invalid_input` (mainly if the region was
@@ -438,9 +439,10 @@ class VERBSPP_CONSUMABLE memory_region : public registered_region<Rights> {
 ///
 /// The memory must outlive the region, and must not move (a vector must not grow).
 /// \errors `invalid_input` if the memory is empty; `resource_exhausted`, mainly if the process
-/// would lock more memory than it is allowed to (RLIMIT_MEMLOCK; the message says so); `driver`
-/// (EFAULT) if the memory is not mapped, or not writable although local write or window_bind is
-/// requested; `not_supported` for access::on_demand or RDMA flush if the device lacks support
+/// would lock more memory than it is allowed to (RLIMIT_MEMLOCK; the message says so); `permission`
+/// if it may lock none; `driver` (EFAULT) if the memory is not mapped, or not writable although
+/// local write or window_bind is requested; `not_supported` for access::on_demand or RDMA flush if
+/// the device lacks support (for RDMA flush on older kernels, `invalid_input`)
 template <access_flags Rights = access::local_read, class Memory>
   requires RegistrableRights<Rights> && RegistrableMemory<Memory> && WritableAsFarAs<Memory, Rights>
 [[nodiscard]] result<memory_region<Rights>> register_memory(const protection_domain& domain,

@@ -75,7 +75,8 @@ class page_range {
 };
 
 /// Destructors call this after they have tried to deregister the memory. If that failed, this
-/// function reports the failure, and leaks the memory; otherwise, it frees the memory.
+/// function reports the failure, and leaks the memory; otherwise, the destructor of `pages` frees
+/// it.
 void free_pages(page_range& pages, const result<void>& deregistered) noexcept;
 
 /// The objects that a registered buffer owns. They are allocated separately, so that moving the
@@ -155,9 +156,9 @@ class VERBSPP_CONSUMABLE registered_buffer {
   using handle_for_peers = typename memory_region<Rights>::handle_for_peers;
 
   /// Allocates (`mmap`) and registers (`ibv_reg_mr`) `count` elements.
-  /// \errors `invalid_input` if `count` is 0, or the alignment is not a power of two;
-  /// `resource_exhausted` if there is not enough memory, or the process is not allowed to lock that
-  /// much; those of `register_memory`
+  /// \errors `invalid_input` if `count` is 0, the alignment is not a power of two, or the elements
+  /// or the alignment would take 2^61 bytes or more; `resource_exhausted` if there is not enough
+  /// memory, or the process is not allowed to lock that much; those of `register_memory`
   [[nodiscard]] static result<registered_buffer> allocate(
       const class protection_domain& domain, std::size_t count,
       const buffer_options& options = {}) noexcept

@@ -487,8 +487,8 @@ class queue_pair_builder : public queue_pair_parameters<queue_pair_builder, Tran
   /// pair does not accept, a port, pkey or GID that the device does not have, or a domain or queues
   /// that were moved from, or do not belong together; `not_found` if the given port is inactive, no
   /// port is active, no GID is usable, or the given GID is empty; `resource_exhausted`, `driver`;
-  /// `not_supported` if the device lacks extended posting; `permission` for a queue key with its
-  /// highest bit set, without CAP_NET_RAW
+  /// `not_supported` if the device lacks the transport or extended posting; `permission` for a
+  /// queue key with its highest bit set, without CAP_NET_RAW
   [[nodiscard]] result<prepared_queue_pair<Transport, receives, posting>> build() const noexcept
     requires NoParameterMissing<Transport, Given>
   {

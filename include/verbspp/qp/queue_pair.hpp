@@ -140,8 +140,8 @@ class VERBSPP_CONSUMABLE queue_pair
   /// queue pair.
   /// \errors `mismatch` if the two ends are incompatible, and `invalid_input` if no queue pair can
   /// be connected to `remote` (both detected before the device is called); `invalid_input`,
-  /// `timed_out` (the peer's address does not resolve) and others from the device, with the
-  /// transition's name; `invalid_input` if this queue pair was moved from
+  /// `timed_out` or `driver` (the peer's address does not resolve) and others from the device, with
+  /// the transition's name; `invalid_input` if this queue pair was moved from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES
       result<in_state<queue_pair_state::ready_to_send>>
       handshake(struct endpoint remote) && noexcept
@@ -153,9 +153,10 @@ class VERBSPP_CONSUMABLE queue_pair
   /// Connects to a peer that a connection manager has found, with the attributes that the manager
   /// supplies.
   /// \errors `mismatch` if the builder was given a path MTU that differs from the manager's;
-  /// `invalid_input` with the attribute that is missing or not accepted, or if this queue pair was
-  /// moved from; `not_found` if the manager's port differs from the builder's, and has no usable
-  /// address; `resource_exhausted`; those of the device, with the transition's name
+  /// `invalid_input` with the attribute that is missing or not accepted, for a path MTU out of
+  /// range, or if this queue pair was moved from; `not_found` if the manager's port differs from
+  /// the builder's, and has no usable address; `resource_exhausted`; those of the device, with the
+  /// transition's name
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES
       result<in_state<queue_pair_state::ready_to_send>>
       handshake(const managed_attributes& by) && noexcept
@@ -195,8 +196,8 @@ class VERBSPP_CONSUMABLE queue_pair
   /// Consumes the queue pair, which is destroyed on failure. The endpoint is updated if the
   /// attributes change the port (and thus its addresses), the send PSN or the queue key.
   /// \errors `invalid_input` if this queue pair was moved from, or the path has no destination;
-  /// `mismatch` if the path is for a link layer other than the port's; `timed_out` if the path's
-  /// address does not resolve; `not_found` if a new port has no usable address;
+  /// `mismatch` if the path is for a link layer other than the port's; `timed_out` or `driver` if
+  /// the path's address does not resolve; `not_found` if a new port has no usable address;
   /// `resource_exhausted`; other errors of the device, such as `invalid_input`. If `ibv_modify_qp`
   /// fails, the message names the transition
   template <transport Theirs, queue_pair_state From, queue_pair_state To,
@@ -338,8 +339,9 @@ class VERBSPP_CONSUMABLE queue_pair
   /// manager (as `rdma_join_multicast` does); the response of the subnet manager contains the
   /// group's LID. On Ethernet, the LID is 0, and the host must be a member of the IP group
   /// (`IP_ADD_MEMBERSHIP`). The GID of an IPv4 group is its IPv4-mapped address.
-  /// \errors `invalid_input` if the GID is not a multicast GID, or the queue pair has joined the
-  /// group already, or was moved from; `resource_exhausted`, `not_supported`, `driver`
+  /// \errors `invalid_input` if the GID or, on InfiniBand, the LID is not that of a multicast
+  /// group, or if the queue pair has joined the group already, or was moved from;
+  /// `resource_exhausted`, `not_supported`, `driver`
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<void> join_multicast(
       const gid& group, lid multicast_lid = 0) noexcept
     requires SendsDatagrams<Transport>
@@ -383,10 +385,11 @@ class VERBSPP_CONSUMABLE queue_pair
   /// elements and `InlineBytes` bytes of inline data. The default is 256 inline bytes per request,
   /// but at most 16 KiB in all. If the queue pair was built with `extended_posting`, the requests
   /// are posted by calls from `ibv_wr_start` to `ibv_wr_complete` instead, which post all of them
-  /// or none. If `fill` throws, nothing is posted. `fill` must not post other requests to the send
-  /// queue: drivers may hold its lock from `ibv_wr_start` to `ibv_wr_complete`. It must neither
-  /// move nor destroy the queue pair, which posts the batch after `fill` has returned. Debug builds
-  /// assert both of these rules for the thread's innermost batch.
+  /// or none; `Requests` then limits only binds. If `fill` throws, nothing is posted. `fill` must
+  /// not post other requests to the send queue: drivers may hold its lock from `ibv_wr_start` to
+  /// `ibv_wr_complete`. It must neither move nor destroy the queue pair, which posts the batch
+  /// after `fill` has returned. Debug builds assert both of these rules for the thread's innermost
+  /// batch.
   /// \errors those of the single requests, with the number of requests that were posted;
   /// `invalid_input` for more requests, elements or inline bytes than the list has room for or,
   /// with `extended_posting`, for more binds than `Requests`

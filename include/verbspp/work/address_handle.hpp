@@ -63,12 +63,14 @@ class VERBSPP_CONSUMABLE address_handle {
   /// may take as long as an ARP request.
   /// \errors `invalid_input` for a port or GID index that the device does not have, or a path
   /// without an address; `mismatch` for a path whose link layer differs from the port's;
-  /// `timed_out` or `driver` if the address cannot be resolved; `resource_exhausted`
+  /// `timed_out` or `driver` if the address cannot be resolved; `driver` if the GID table's entry
+  /// is empty; `resource_exhausted`
   [[nodiscard]] static result<address_handle> create(const class protection_domain& domain,
                                                      port_number port, const path& way) noexcept;
   /// Creates an address handle for the sender of a datagram that arrived at this port.
   /// \errors those of `create`, and on Ethernet `invalid_input` if the memory of the datagram does
-  /// not contain the global route header
+  /// not contain the global route header; `invalid_input` or `driver` if the destination GID in the
+  /// header is not one of this port's, for instance that of a multicast group
   [[nodiscard]] static result<address_handle> create_reply(
       const class protection_domain& domain, port_number port,
       const received_datagram& datagram) noexcept;
