@@ -98,7 +98,7 @@ auto take(received_call<load>& call, window_memory& own) {
   return call.BAD(async_read) GOOD(async_write)(std::move(own));
 }
 
-// case: awaiting_an_access_to_borrowed_memory
+// case: awaiting_an_access_that_borrows_memory
 // expect: GoesWithWork
 auto take(received_call<load>& call, window_memory& own) {
   return call.async_write(BAD(own) GOOD(std::move(own)));

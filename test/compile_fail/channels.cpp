@@ -65,7 +65,7 @@ auto start(const protection_domain& domain) {
   return builder BAD(.max_send_work_requests(32)) GOOD(.max_receive_work_requests(32)).build();
 }
 
-// case: filling_constant_memory_while_waiting
+// case: blocking_fill_of_memory_without_local_write
 // expect: only memory that was registered with access::local_write can be filled
 constexpr auto rights = BAD(access::local_read) GOOD(access::local_write);
 void use(channel& channel, registered_buffer<rights>& memory,
@@ -78,7 +78,7 @@ void use(channel& channel, registered_buffer<rights>& memory,
 #endif
 }
 
-// case: read_into_constant_memory
+// case: receive_into_memory_without_local_write
 // expect: the device writes to this memory: only memory that was registered with access::local_write can be filled
 // within: 20
 void post(channel& channel, registered_buffer<access::remote_read>& buffer,

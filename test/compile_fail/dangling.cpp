@@ -30,7 +30,7 @@ std::uint32_t use(const memory_region<>& kept) {
 #endif
 }
 
-// case: inline_bytes_of_temporary
+// case: operation_that_views_a_temporary
 // expect: temporary whose address is used as value of
 // clang detects that a stored operation views a temporary whose lifetime ends with the expression.
 

@@ -25,7 +25,7 @@ auto post(queue_pair_type& queue_pair, gather_element part) {
   return queue_pair.post_send({BAD(.elemnts) GOOD(.elements) = part}, {.id = 1});
 }
 
-// case: misspelt_member_of_a_receive
+// case: unknown_member_of_a_receive
 // expect: post_receive takes {.elements}; on a queue pair, a tag {.id} can follow
 auto post(queue_pair_type& queue_pair, scatter_element part) {
 #if MUST_FAIL == 1

@@ -48,7 +48,7 @@ void wait(pending<>& work) {
   static_cast<void>(mine.wait());
 }
 
-// case: detaching_borrowed_memory
+// case: detach_of_borrowed_memory_or_without_move
 // expect-gcc: /use of deleted function .*detach/
 // expect-clang: /deleted (member )?function/
 void leave(pending<>& borrowing, pending<registered_buffer<>>& owning) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Results that are ignored, used as if they were their values, or declared for a reference.
+// Results and requests that are ignored, and results that are used as if they were their values, or
+// declared for a reference.
 
 #include <verbspp/base/result.hpp>
 #include <verbspp/channel.hpp>

@@ -25,7 +25,7 @@ auto add(const protection_domain& pd, int fd) {
   return register_dmabuf<rights>(pd, {.file_descriptor = fd, .length = 4096});
 }
 
-// case: filling_constant_memory
+// case: filling_memory_without_local_write
 // expect: only memory that was registered with access::local_write can be filled
 template <class Memory>
   requires SharedMemory<Memory> && FillableMemory<Memory>

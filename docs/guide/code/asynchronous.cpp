@@ -63,7 +63,8 @@ routine publish_halves(channel& link, const registered_buffer<>& from,
   co_return success();
 }
 
-/// Writes a buffer in pieces, and signals only one out of sixteen requests.
+/// Writes a buffer in pieces. If the send queue has at least 32 places, one out of sixteen requests
+/// is signaled, otherwise more of them.
 routine publish_pieces(channel& link, const registered_buffer<>& from,
                        const remote_memory<access::remote_write>& to, std::size_t piece) {
   async_stream stream(link);

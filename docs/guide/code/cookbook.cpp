@@ -90,7 +90,8 @@ transport_result<file_window> receive_file(int socket, const protection_domain& 
   return window;
 }
 
-/// Writes a buffer in many small pieces. The device signals only every 16th write.
+/// Writes a buffer in many small pieces. If the send queue has at least 32 places, every 16th write
+/// is signaled, otherwise more of them.
 transport_result<void> write_many(channel& peer, const registered_buffer<>& source,
                                   const remote_memory<access::remote_write>& target) {
   VERBSPP_TRYV(peer.stream(
