@@ -102,9 +102,9 @@ void check_failing(const failing_call& call, const breaking& while_broken, const
 }  // namespace failing
 
 /// Calls `make` while the verb fails, once for each errno value and for each convention by which
-/// the verb can report it. Checks the errors, and that no objects are left behind. Finally, checks
-/// that `make` succeeds without the failure, if `can_be_repeated` is true. The verb must not be one
-/// that is called through a pointer.
+/// the verb can report it, except for -EPERM if there are several conventions. Checks the errors,
+/// and that no objects are left behind. Finally, checks that `make` succeeds without the failure,
+/// if `can_be_repeated` is true. The verb must not be one that is called through a pointer.
 template <class Make>
 void check_failing(failing_call call, convention own, Make make) {
   if (call.ways.empty()) call.ways = ways_of(own);
