@@ -71,8 +71,9 @@ class cm_connection {
   [[nodiscard]] result<std::optional<cm_event>> wait_event(const wait_limit& limit) noexcept;
   /// The descriptor for epoll and poll, which is readable when an event is available; -1 if this is
   /// empty. The first event reports that the connection has ended, unless the device is removed
-  /// (`device_removal`) or the address moves to another device (`address_change`) first. A channel
-  /// that `watch`es this descriptor therefore does not wait for a peer that has left.
+  /// (`device_removal`), the address moves to another device (`address_change`), or the peer's
+  /// address does (`unreachable`) first. A channel that `watch`es this descriptor therefore does
+  /// not wait for a peer that has left.
   [[nodiscard]] int file_descriptor() const noexcept { return id_.file_descriptor(); }
   /// Always returns false, because the descriptor needs no notification request (see
   /// `EventSource`).

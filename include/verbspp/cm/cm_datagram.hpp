@@ -61,10 +61,10 @@ class cm_datagram_route {
   [[nodiscard]] port_number port() const noexcept { return id_.port(); }
   /// Asks the host at the destination address for the queue pair of the service. Consumes the
   /// route.
-  /// \errors `not_connected` if no service listens there, or it rejected the lookup; `timed_out` if
-  /// the host does not answer, or the limit is reached; `cancelled` if a stop was requested;
-  /// `not_found` if the device was removed; `invalid_input` if this object was moved from; the
-  /// errors of the kernel
+  /// \errors `not_connected` if no service listens there, it rejected the lookup, or the address
+  /// moved to another device; `timed_out` if the host does not answer, or the limit is reached;
+  /// `cancelled` if a stop was requested; `not_found` if the device was removed; `invalid_input` if
+  /// this object was moved from; the errors of the kernel
   [[nodiscard]] result<cm_datagram_peer> look_up(const wait_limit& limit,
                                                  const cm_lookup_data& data = {}) && noexcept;
 
@@ -157,9 +157,10 @@ class cm_multicast {
  public:
   /// Joins the group on the device that has the local address (`rdma_join_multicast`).
   /// \errors `not_supported` if the kernel has no connection manager; `not_found` if no device has
-  /// the local address, or the device was removed; `not_connected` if the address moved to another
-  /// device; `busy` if the local port is in use; `timed_out` and `cancelled` when the limit is
-  /// reached; `invalid_input` if an address is empty; the errors of the kernel
+  /// the local address, another identifier uses the local port on all addresses, no port is free,
+  /// or the device was removed; otherwise `busy` if the local port is in use; `not_connected` if
+  /// the address moved to another device; `timed_out` and `cancelled` when the limit is reached;
+  /// `invalid_input` if an address is empty; the errors of the kernel
   [[nodiscard]] static result<cm_multicast> join(const cm_address& group, const cm_address& local,
                                                  const wait_limit& limit) noexcept;
   cm_multicast(cm_multicast&&) noexcept = default;
@@ -177,7 +178,7 @@ class cm_multicast {
   [[nodiscard]] port_number port() const noexcept { return id_.port(); }
   /// Creates an address handle for the group. Send datagrams to the handle's
   /// `destination_group(key())`.
-  /// \errors as `address_handle::create`
+  /// \errors as `address_handle::create`; `invalid_input` if this object was moved from
   [[nodiscard]] result<address_handle> address(const protection_domain& domain) const noexcept;
 
  private:

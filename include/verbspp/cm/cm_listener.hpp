@@ -28,7 +28,7 @@ class cm_listener {
  public:
   /// Listens on one address of this host, or on all of them (`cm_address::any`).
   /// \errors `not_supported` if the kernel has no connection manager; `not_found` if no RDMA device
-  /// has the address or, for a single address, if another identifier uses the port on all
+  /// has the address or, for a single address, usually if another identifier uses the port on all
   /// addresses, or port 0 was requested and no port is free; otherwise `busy` if the port is in
   /// use, or no port is free; `invalid_input` if the address is empty, or the backlog is out of
   /// range; `permission`; `resource_exhausted`; other errors of the kernel

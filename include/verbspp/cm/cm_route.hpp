@@ -30,10 +30,12 @@ class cm_route {
   /// Finds the route to an address, and the device at which the route starts (`rdma_resolve_addr`,
   /// `rdma_resolve_route`).
   /// \errors `not_supported` if the kernel has no connection manager; `not_found` if no RDMA device
-  /// has a route to the address, or the device was removed; `timed_out` if the address or the
-  /// subnet manager does not answer, or the limit is reached; `cancelled` if a stop was requested;
-  /// `busy` if the source port is in use; `not_connected` if the address moved to another device;
-  /// `invalid_input` if the address is empty; `resource_exhausted`; other errors of the kernel
+  /// has a route to the address, or the device was removed, and usually if no RDMA device has the
+  /// source address, another identifier uses the source port on all addresses, or no source port is
+  /// free; otherwise `busy` if the source port is in use; `timed_out` if the address or the subnet
+  /// manager does not answer, or the limit is reached; `cancelled` if a stop was requested;
+  /// `not_connected` if the address moved to another device; `invalid_input` if the address is
+  /// empty; `resource_exhausted`; other errors of the kernel
   [[nodiscard]] static result<cm_route> resolve(const cm_address& destination,
                                                 const wait_limit& limit,
                                                 const cm_route_options& options = {}) noexcept;

@@ -56,13 +56,13 @@ class cm_session {
   /// handshake, which makes system calls.
   /// \returns true when this end is connected. The peer is then connected, too, or will be when it
   /// receives the last message, which the kernels repeat if it is lost.
-  /// \errors `not_connected` with the reason if the peer rejected the request, or has left;
-  /// `timed_out` if the peer does not answer, or the limit is reached; `cancelled` if a stop was
-  /// requested; `not_found` if the device was removed, or the peer is unreachable; `invalid_input`
-  /// if the session was moved from, or its result was taken; as `queue_pair::handshake`; other
-  /// errors of the kernel. On failure, the peer is notified, and later calls return the same error.
-  /// The local object is destroyed immediately or with the session, unless it is a channel that is
-  /// connected in place (see `cm_route::connect`).
+  /// \errors `not_connected` if the peer rejected the request (with the reason), the peer has left,
+  /// or the address moved to another device; `timed_out` if the peer does not answer, or the limit
+  /// is reached; `cancelled` if a stop was requested; `not_found` if the device was removed, or the
+  /// peer is unreachable; `invalid_input` if the session was moved from, or its result was taken;
+  /// as `queue_pair::handshake`; other errors of the kernel. On failure, the peer is notified, and
+  /// later calls return the same error. The local object is destroyed immediately or with the
+  /// session, unless it is a channel that is connected in place (see `cm_route::connect`).
   [[nodiscard]] result<bool> advance() noexcept {
     for (;;) {
       result<detail::cm_step> step = handshake_.advance();

@@ -24,7 +24,7 @@ struct ip_route {
 /// the address belongs to this host, the source is usually the same address. Thread-safe.
 /// \param destination an IP address; IPv4 as ::ffff:a.b.c.d
 /// \param interface_index the interface of a link-local address; otherwise 0
-/// \errors `invalid_input` if `destination` is not the address of a host, or is a link-local
+/// \errors `invalid_input` if `destination` is a wildcard or multicast address, or a link-local
 /// address without an interface; `not_found` if the kernel has no route to it;
 /// `resource_exhausted`; otherwise the errno of the failed system call
 [[nodiscard]] result<ip_route> find_route(const gid& destination,

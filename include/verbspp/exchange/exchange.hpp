@@ -214,7 +214,8 @@ class exchange_session {
   /// `not_connected` if the peer has closed the socket, aborted, or failed; `invalid_input` if the
   /// received bytes do not belong to an exchange; `busy` and `not_supported` if the peer refused
   /// with such an error; `resource_exhausted` if either end lacks resources, such as file
-  /// descriptors; `driver` if libcrypto fails; as `channel::handshake` and `queue_pair::handshake`.
+  /// descriptors; `driver` if libcrypto cannot derive keys; as `channel::handshake` and
+  /// `queue_pair::handshake`.
   /// On failure, the reason is sent to the peer if it can be reached, and later calls return the
   /// same error. The local object is destroyed immediately or with the session, unless it is a
   /// channel that is connected in place, which is then broken, closed or still prepared.
@@ -268,8 +269,8 @@ class exchange_session {
     if (core_) core_->refuse(why);
   }
 
-  /// The descriptor for epoll and poll: the socket or, with a stop token that has callbacks, a
-  /// descriptor that a stop request also makes readable; -1 if the session is empty.
+  /// The descriptor for epoll and poll: the socket or, with a stop token that has callbacks,
+  /// usually a descriptor that a stop request also makes readable; -1 if the session is empty.
   [[nodiscard]] int file_descriptor() const noexcept {
     return core_ ? core_->loop_descriptor() : -1;
   }

@@ -247,10 +247,10 @@ class world {
   /// the kind that it has reported. `mismatch` for a rank that is at a different step;
   /// `not_connected` if the program has removed the world's channel to the rank, or replaced it by
   /// a different channel; in a world that was joined lazily, those of `group::connect`. Errors
-  /// without a rank: `resource_exhausted`; those of posting; `not_connected` if the program has
-  /// moved the group out of the world; `invalid_input` if the list contains a rank twice, contains
-  /// a rank that is not below the size, or lacks this rank; `busy` if another step of this rank is
-  /// in progress, in which case nothing happens.
+  /// without a rank: `resource_exhausted`; those of posting; `not_connected` if there is no list,
+  /// and the program has moved the group out of the world; `invalid_input` if the list contains a
+  /// rank twice, contains a rank that is not below the size, or lacks this rank; `busy` if another
+  /// step of this rank is in progress, in which case nothing happens.
   group_results barrier(const wait_limit& limit,
                         barrier_kind kind = barrier_kind::by_size) noexcept;
   group_results barrier(const peer_list& ranks, const wait_limit& limit,
@@ -263,8 +263,8 @@ class world {
   ///     VERBSPP_CO_TRYV(co_await loop.async_run(std::move(session)));
   ///
   /// \errors `busy` if another step is in progress; `invalid_input` for a list that `barrier`
-  /// refuses; `not_connected` if the program has moved the group out of the world;
-  /// `resource_exhausted`. After an error, the barrier was not started
+  /// refuses; `not_connected` if there is no list, and the program has moved the group out of the
+  /// world; `resource_exhausted`. After an error, the barrier was not started
   [[nodiscard]] result<barrier_session> start_barrier(
       const wait_limit& limit, barrier_kind kind = barrier_kind::by_size) noexcept;
   [[nodiscard]] result<barrier_session> start_barrier(
