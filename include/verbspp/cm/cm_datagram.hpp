@@ -92,8 +92,9 @@ class cm_datagram_request {
 
   /// Answers the lookup with the queue pair `serving`. One queue pair may answer any number of
   /// lookups.
-  /// \errors `mismatch` if its queue key is not `cm_datagram_key`; `not_connected` if the peer gave
-  /// up; `invalid_input` if the request or the queue pair was moved from; the errors of the kernel
+  /// \errors `mismatch` if its queue key is not `cm_datagram_key`; `not_connected` if the kernel
+  /// knows that the peer gave up; `invalid_input` if the request or the queue pair was moved from;
+  /// the errors of the kernel
   template <receive_queue_kind Receives, posting_interface Posting>
   [[nodiscard]] result<void> answer(
       const queue_pair<transport::ud, queue_pair_state::ready_to_send, Receives, Posting>& serving,

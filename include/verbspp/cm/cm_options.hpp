@@ -43,7 +43,7 @@ struct cm_rejection {
 struct cm_listener_options {
   /// The maximum number of requests that can wait to be accepted: 1 to 1024. The kernel's own limit
   /// (net.rdma_ucm.max_backlog) is 1024 by default. The kernel drops any further requests, which
-  /// the kernels of their senders retransmit every five to six seconds.
+  /// the kernels of their senders retransmit every few seconds.
   int backlog = 64;
   /// Permits binding an address that other identifiers have bound with this option. An identifier
   /// can listen only while no other identifier is bound to the address, and while it listens, no

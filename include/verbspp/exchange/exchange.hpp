@@ -211,14 +211,14 @@ class exchange_session {
   /// \returns true when the peer is connected, and knows that this side is connected, too
   /// \errors `mismatch` if the two ends do not match; `permission` if they have different secrets,
   /// or the bytes were changed in transit; `timed_out` and `cancelled` when the limit is reached;
-  /// `not_connected` if the peer has closed the socket, aborted, or failed; `invalid_input` if the
-  /// received bytes do not belong to an exchange; `busy` and `not_supported` if the peer refused
-  /// with such an error; `resource_exhausted` if either end lacks resources, such as file
-  /// descriptors; `driver` if libcrypto cannot derive keys; as `channel::handshake` and
-  /// `queue_pair::handshake`.
-  /// On failure, the reason is sent to the peer if it can be reached, and later calls return the
-  /// same error. The local object is destroyed immediately or with the session, unless it is a
-  /// channel that is connected in place, which is then broken, closed or still prepared.
+  /// `not_connected` if the socket is not connected, or the peer has closed it, aborted, or failed;
+  /// `invalid_input` if the received bytes do not belong to an exchange; `busy`, `permission` and
+  /// `not_supported` if the peer refused with such an error; `resource_exhausted` if either end
+  /// lacks resources, such as file descriptors; `driver` if libcrypto cannot derive keys; as
+  /// `channel::handshake` and `queue_pair::handshake`. On failure, the reason is sent to the peer
+  /// if it can be reached, and later calls return the same error. The local object is destroyed
+  /// immediately or with the session, unless it is a channel that is connected in place, which is
+  /// then broken, closed or still prepared.
   [[nodiscard]] result<bool> advance() noexcept {
     if (!core_) return empty();
     for (;;) {
