@@ -352,7 +352,7 @@ result<void> cm_identifier::accept(rdma_conn_param& parameters) noexcept {
   errno = 0;
   if (rdma_accept(id_, &parameters) == 0) return success();
   const error failed = error::from_errno(errno, "rdma_accept");
-  // These errnos mean that the request can no longer be accepted.
+  // These errnos usually mean that the request can no longer be accepted.
   if (errno == EINVAL || errno == ENOTCONN || errno == ECONNRESET)
     return failed.as(
         error_kind::not_connected,

@@ -37,8 +37,8 @@ namespace verbspp::detail {
 /// ready when it knows that the other end is connected to it, and its datagrams then report that as
 /// well. A ready end continues to call for up to 100 ms until the other end is ready as well,
 /// because the other end may poll for datagrams only later. All of these datagrams may be lost, and
-/// the ready end might not answer later ones. So the ready end also writes to the other end's
-/// memory over the connection, which retransmits what is lost.
+/// the ready end might not answer later ones. So an end that becomes ready through a datagram also
+/// writes to the other end's memory over the connection, which retransmits what is lost.
 ///
 /// So it does not matter which end begins, whether both do, or which datagrams are lost or late.
 /// There is one channel at each end, repeated datagrams have no effect, and datagrams of an earlier
