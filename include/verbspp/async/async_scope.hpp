@@ -123,7 +123,8 @@ class [[nodiscard]] async_scope : public detail::scope_base,
   /// failures of those whose results were not taken. If the limit is reached, the channel breaks.
   /// More requests may be posted afterwards.
   /// \errors the root of the channel's failure if requests have failed; `timed_out`, `cancelled` if
-  /// the limit is reached; `not_connected` if the channel is empty
+  /// the limit is reached; `not_connected` if the channel is empty, or was renewed after requests
+  /// had failed
   [[nodiscard]] detail::awaited_scope async_finish(
       const wait_limit& limit = detail::default_limit) noexcept {
     return {*this, core_, state_, limit};

@@ -165,7 +165,7 @@ class channel_hub {
   /// The completion queue; null if the hub was moved from.
   [[nodiscard]] ibv_cq* native_handle() const noexcept;
 
-  /// True for copies of the same handle.
+  /// True for copies of the same handle, and for two empty handles.
   friend bool operator==(const channel_hub& one, const channel_hub& other) noexcept {
     return one.state_ == other.state_;
   }

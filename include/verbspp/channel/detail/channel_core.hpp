@@ -415,7 +415,8 @@ class channel_core {
   }
   /// Turns an open scope into a stream, whose requests may be unsignaled.
   void open_stream(scope_state& stream) noexcept;
-  /// True if the last requests of the stream are unsignaled, so that `mark_end` has to be called.
+  /// True if the last requests of the stream are unsignaled, and the send queue is open, so that
+  /// `mark_end` has to be called.
   [[nodiscard]] bool has_open_end(const scope_state& stream) const noexcept {
     return stream.is_stream && sends_.signaled_end() < stream.sends_end && sends_.is_open();
   }
@@ -423,7 +424,8 @@ class channel_core {
   /// shows that all of them have finished. Waits if the queue has no room.
   void mark_end(const scope_state& stream) noexcept;
   /// Waits until all requests of a scope have finished. If something else ends the wait, this
-  /// function breaks the connection. \returns the reason in that case; otherwise empty
+  /// function breaks the connection. \returns the reason in that case, unless `mark_end` has broken
+  /// the connection; otherwise empty
   [[nodiscard]] std::optional<error> wait_for_all(const scope_state& scope) noexcept;
 
   // Waiting.

@@ -22,7 +22,7 @@ struct scope_state {
   std::uint32_t posted = 0;     ///< requests with a handle
   std::uint32_t taken = 0;      ///< requests whose handle has taken the result
   // Counts of failed requests whose results no handle has taken.
-  std::uint32_t failed = 0;   ///< requests that failed by themselves
+  std::uint32_t failed = 0;   ///< requests that failed by themselves; 1 if the channel is empty
   std::uint32_t flushed = 0;  ///< requests that were flushed because of another failure
   bool is_stream = false;
 

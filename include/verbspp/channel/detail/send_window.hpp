@@ -60,8 +60,8 @@ class send_window {
 
   /// Allocates the records. \pre the capacity is set
   [[nodiscard]] result<void> allocate() noexcept;
-  /// The number of places that the memory guard has for the send queue: twice the capacity, rounded
-  /// up to a power of 2.
+  /// The number of places that the memory guard has for the send queue: twice the capacity of the
+  /// first connection, rounded up to a power of 2, and at least 2.
   [[nodiscard]] std::size_t places() const noexcept { return mask_ + 1; }
   [[nodiscard]] std::size_t place_of(std::uint64_t number) const noexcept {
     return static_cast<std::size_t>(number & mask_);
@@ -126,8 +126,7 @@ class send_window {
   }
   /// Records that a stream has begun, or has posted a signaled request.
   VERBSPP_DATA_PATH void note_signaled() noexcept { signaled_end_ = next_; }
-  /// One more than the number of the stream's last signaled request; if it has none yet, the number
-  /// that was next when the stream began.
+  /// The number that was next when `note_signaled` or `open` was last called.
   [[nodiscard]] std::uint64_t signaled_end() const noexcept { return signaled_end_; }
   /// The largest value of `stream_options::signal_every`: half the queue, rounded up. The rest
   /// stays available until the signaled request completes.
