@@ -184,13 +184,13 @@ class channel : public detail::core_owner,
   /// Waits for an event, in the channel's `wait_mode`: a result that was not taken from its handle,
   /// a message that the inbox has not returned, a stop request for a continuation or coroutine, or
   /// the failure of the channel. It returns immediately as long as such an event is pending, even
-  /// if another call has collected the completion. Call `poll` to handle a stop request. While
-  /// requests are outstanding, it also returns once for completions whose results were taken
-  /// already, or that have no handle. While a scope has requests in flight without handles, it may
-  /// return only once for a result that was not taken. A message that arrives in a hub's pool might
-  /// not end the wait: wait for the inbox or the hub instead. Reaching the limit does not break the
-  /// channel, but a failure that the device reports, or an event on the descriptor that the channel
-  /// watches, does.
+  /// if another call has collected the completion. Call `poll` to handle a stop request; one whose
+  /// token has no callbacks is not such an event. While requests are outstanding, it also returns
+  /// once for completions whose results were taken already, or that have no handle. While a scope
+  /// has requests in flight without handles, it may return only once for a result that was not
+  /// taken. A message that arrives in a hub's pool might not end the wait: wait for the inbox or
+  /// the hub instead. Reaching the limit does not break the channel, but a failure that the device
+  /// reports, or an event on the descriptor that the channel watches, does.
   /// \param file_descriptor one of the program's own descriptors, which also ends the wait when it
   /// becomes readable or is hung up, without any other effect; a negative number means none
   /// \returns the cause of the wait's end, which is `completions` if the channel broke
@@ -199,9 +199,10 @@ class channel : public detail::core_owner,
   [[nodiscard]] result<wait_end> wait(const wait_limit& limit, int file_descriptor = -1) noexcept;
   /// The descriptor for event loops (`EventSource`). After `request_notification`, it becomes
   /// readable when a request has finished, the watched descriptor or tied socket has an event, a
-  /// stop was requested for a continuation or coroutine, or the device has reported a failure. -1
-  /// if the channel is empty, only spins or belongs to a hub, or if the descriptor cannot be set
-  /// up. For channels of a hub, wait for the hub's descriptor instead.
+  /// stop was requested for a continuation or coroutine (through a token with callbacks), or the
+  /// device has reported a failure. -1 if the channel is empty, only spins or belongs to a hub, or
+  /// if the descriptor cannot be set up. For channels of a hub, wait for the hub's descriptor
+  /// instead.
   ///
   /// The descriptor is created when it is first needed, and uses two descriptors of the process. It
   /// stays the same when the channel is moved or renewed.

@@ -135,8 +135,8 @@ class channel_hub {
 
   /// The descriptor for event loops (`EventSource`). After `request_notification`, it becomes
   /// readable when there may be something for `poll` to find: an arrival, an event on a descriptor
-  /// that a channel watches, or a failure. -1 if the hub only spins or was moved from, or if the
-  /// descriptor cannot be created.
+  /// that a channel watches, the limit of a continuation, work for a `hub_scheduler`, or a failure.
+  /// -1 if the hub only spins or was moved from, or if the descriptor cannot be created.
   ///
   /// The descriptor is created when it is first needed, and uses two descriptors of the process.
   /// Several threads may each run an event loop with it. Each arrival goes to one thread; other

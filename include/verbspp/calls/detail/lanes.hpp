@@ -86,7 +86,7 @@ class calling_lane {
   lease_owner lease{};  ///< declared last, so it ends before the connection
 
   /// Destroys the queue pair, to end the service's access.
-  /// \returns false if the service may still access memory of the program
+  /// \returns false if the lease could not be revoked, so the service may still access its memory
   bool close() noexcept {
     at = stage::closed;
     link = channel();

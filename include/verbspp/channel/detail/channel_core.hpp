@@ -638,7 +638,8 @@ class channel_core {
   [[nodiscard]] std::uint64_t known() const noexcept { return is_idle() ? completed() : known_; }
   /// True if the channel has news for the program: a handle's result or an inbox's message is
   /// available and has not been taken, the channel is broken, more requests than `known` have
-  /// completed, another thread has handed over a call, or a stop was requested for a continuation.
+  /// completed, another thread has handed over a call, or a stop was requested for a continuation
+  /// through a token with callbacks.
   [[nodiscard]] bool has_news(std::uint64_t known) const noexcept;
   template <class Done>
   [[nodiscard]] std::optional<error> wait_until(Done done, call_limit limit) noexcept;
