@@ -77,8 +77,8 @@ class continuation : detail::list_links {
   [[nodiscard]] VERBSPP_DATA_PATH bool has_limit() const noexcept { return limit_.has_value(); }
   /// \pre `has_limit()`
   [[nodiscard]] const wait_limit& limit() const noexcept { return limit_->until(); }
-  /// Used by the library only: while the continuation waits, a stop request calls `polls.wake`.
-  /// \pre `has_limit()`
+  /// Used by the library only: while the continuation waits, a stop request calls `polls.wake`, if
+  /// the limit's token has callbacks. \pre `has_limit()`
   void wake_by_stop(detail::stoppable_sleep& polls) noexcept { limit_->begin(polls); }
   /// The time at which the limit has to be checked. \pre `has_limit()`
   [[nodiscard]] wait_limit::time_point alarm() const noexcept { return limit_->alarm(); }

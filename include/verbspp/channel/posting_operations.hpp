@@ -92,10 +92,10 @@ struct channel_tag {};
 /// `Poster` has a function `take(operation, channel_tag)`, which is called for operations of both
 /// queues. In a `State` before `ready_to_send`, only receive requests are accepted.
 /// \errors those of a queue pair; `not_connected` if the channel is not connected, unless a
-/// prepared channel gets a receive; `not_supported` for an operation or a fence that UC does not
-/// support, or for an operation that needs `extended_posting`; `invalid_input` for a receive if the
-/// channel's hub posts all receives; `resource_exhausted` if the results of too many receives were
-/// not taken; if posting waits for room, those of the wait, as in `pending::wait`
+/// prepared channel gets a receive; `not_supported` for an operation that UC does not support, or
+/// that needs `extended_posting`; `invalid_input` if the queue has the length 0, or for a receive
+/// if the channel's hub posts all receives; `resource_exhausted` if the results of too many
+/// receives were not taken; if posting waits for room, those of the wait, as in `pending::wait`
 template <class Poster, queue_pair_state State = queue_pair_state::ready_to_send>
 class channel_operations
     : public send_queue_operations<Poster, transport::rc, State, posting_interface::extended,

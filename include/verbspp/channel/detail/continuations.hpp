@@ -22,8 +22,8 @@ class condition : public continuation {
   using test = state (*)(condition& self) noexcept;
 
   /// \param is_met null if the condition waits only for a request
-  /// \param about the object that the condition depends on, which may be destroyed before the
-  /// condition; null if the condition depends only on the channel
+  /// \param about the object that `subject` returns, such as an inbox or the core of the channel;
+  /// may be null
   condition(function called, test is_met, void* about = nullptr) noexcept
       : continuation(called), is_met_(is_met), subject_(about) {}
   condition(const condition&) = delete;
@@ -45,7 +45,7 @@ class continuations {
  public:
   using time_point = wait_limit::time_point;
 
-  /// \param polls is woken when a stop is requested for a continuation
+  /// \param polls is woken when a token with callbacks requests a stop for a continuation
   explicit continuations(stoppable_sleep& polls) noexcept : polls_(polls) {}
   [[nodiscard]] VERBSPP_DATA_PATH bool is_empty() const noexcept {
     return sends_.is_empty() && receives_.is_empty() && conditions_.is_empty();
@@ -80,8 +80,8 @@ class continuations {
 
   /// Makes the alarm due, because a stop was requested. Any thread may call this.
   void note_stop() noexcept { __atomic_store_n(&has_stop_, true, __ATOMIC_SEQ_CST); }
-  /// True if a continuation waits, a stop was requested, and `take_expired` has not been called
-  /// since.
+  /// True if a continuation waits, and `take_expired` has not been called since the last
+  /// `note_stop`.
   [[nodiscard]] bool has_stop() const noexcept {
     return !is_empty() && __atomic_load_n(&has_stop_, __ATOMIC_SEQ_CST);
   }
