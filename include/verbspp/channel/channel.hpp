@@ -171,10 +171,11 @@ class channel : public detail::core_owner,
   }
 
   /// Processes available completions, so that handles have their results; without a hub, at most 16
-  /// per call. Then calls the continuations of requests that have finished, and resumes the
-  /// coroutines that await them. Waits for requests only if it breaks the channel. Handles do not
-  /// need this call, because they poll when they are asked for a result, but continuations and
-  /// coroutines run only here, and when the connection is closed, renewed or destroyed.
+  /// per call, unless it breaks the channel. Then calls the continuations of requests that have
+  /// finished, and resumes the coroutines that await them. Waits for requests only if it breaks the
+  /// channel. Handles do not need this call, because they poll when they are asked for a result,
+  /// but continuations and coroutines run only here, in `channel_hub::poll`, and when the
+  /// connection is closed, renewed or destroyed.
   ///
   /// A channel of a hub processes the completions that the hub has found for it, and polls the
   /// hub's queue only if there are none. If the program waits for `file_descriptor`, `poll` also
