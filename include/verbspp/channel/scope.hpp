@@ -156,8 +156,8 @@ class channel_scope : public detail::scope_base, public posting_operations<chann
   /// which `fill` adds the requests. If the queue has no room for all of them, this function waits
   /// for room, at most until the scope's limit is reached.
   /// \errors as for single requests, with the number of requests that were posted; `invalid_input`
-  /// for more requests than the storage or the send queue can hold; `busy` if `fill` has posted to
-  /// the send queue by other means
+  /// for more requests, elements or inline bytes than the storage can hold, or for more requests
+  /// than the send queue can hold; `busy` if `fill` has posted to the send queue by other means
   template <std::size_t Requests, std::size_t Elements = Requests,
             std::size_t InlineBytes = detail::usual_inline_bytes<Requests>, class Fill>
   [[nodiscard]] VERBSPP_DATA_PATH batch_result post_batch(Fill fill) {
