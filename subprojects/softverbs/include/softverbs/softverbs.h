@@ -63,8 +63,8 @@
 /// packet for the same queue pair. Every occasion can also have a CHANGE as its effect:
 ///
 /// - `port-down[@softN[/P]]`, `port-up[@softN[/P]]`: raises an asynchronous event; while a port is
-///   down, nothing arrives that is sent from it or to it. Without `@`, applies to all ports of all
-///   devices; without `/P`, to all ports of the device.
+///   down, no packet arrives that is sent from it or to it. Without `@`, applies to all ports of
+///   all devices; without `/P`, to all ports of the device.
 /// - `device-fatal[@softN]`: raises an asynchronous event; after it, the device can't be opened,
 ///   and most verbs on it fail with EIO, but not ibv_close_device and ibv_get_async_event. The
 ///   connection manager's identifiers on it get RDMA_CM_EVENT_DEVICE_REMOVAL, except those of
@@ -113,7 +113,7 @@ const char* softverbs_version(void);
 int softverbs_inject(const char* faults);
 
 /// Removes all faults, including those from the environment, and undoes their changes: ports return
-/// to their configured state, and devices work again, as do objects created before. Raises no
+/// to their configured state, and devices work again, as do verbs objects created before. Raises no
 /// asynchronous events.
 void softverbs_reset_faults(void);
 
@@ -121,8 +121,8 @@ void softverbs_reset_faults(void);
 unsigned long long softverbs_faults_struck(void);
 
 /// Returns how many times the fault with exactly this text has struck since the last reset, or
-/// `ULLONG_MAX` if no such fault was set, or if the text is a CHANGE without an occasion, which is
-/// not counted.
+/// `ULLONG_MAX` if no such fault was set, or if the text is a CHANGE without an occasion, which
+/// only softverbs_faults_struck counts.
 unsigned long long softverbs_fault_struck(const char* fault);
 
 /// ## Step by step

@@ -14,7 +14,8 @@
 /// by the instruction's address. It forwards all other faults to the handler that was installed
 /// before. In some cases, system calls are used instead: they copy the memory, or check whether a
 /// word is writable before it is accessed. These cases are other processors, Valgrind, threads that
-/// block the signals, and the time while a handler of the program has replaced this one.
+/// block the signals, rsockets of a process without an open device, and the time while a handler of
+/// the program has replaced this one.
 namespace softverbs::user_memory {
 
 /// Installs the process's handler for memory faults, unless it is installed already. `leave`

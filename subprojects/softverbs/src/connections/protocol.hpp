@@ -27,7 +27,8 @@ inline constexpr nanoseconds between_attempts = 10 * millisecond;
 /// The time for which packets of an ended connection may still be in flight. Kernels that assume a
 /// packet lifetime of about a second on RoCE wait about as long.
 inline constexpr nanoseconds time_wait = 2'148 * millisecond;
-/// The time limit for a client's request, counted from when the client connected.
+/// The time limit for a client's request, counted from when the listener accepted the client's
+/// socket.
 inline constexpr nanoseconds longest_silence = 5'000 * millisecond;
 inline constexpr std::size_t most_callers = 64;
 

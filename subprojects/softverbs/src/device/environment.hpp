@@ -11,8 +11,8 @@ namespace softverbs {
 const configuration& configured() noexcept;
 
 /// Returns the description of the device with this number. For a device that this process doesn't
-/// have, returns null if there is a configuration file. Otherwise, returns the default description,
-/// because another process may have the device.
+/// have, returns null if there is a configuration file or an invalid value. Otherwise, returns the
+/// default description, because another process may have the device.
 const device_description* described(unsigned number) noexcept;
 
 }  // namespace softverbs
