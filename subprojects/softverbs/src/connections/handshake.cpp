@@ -119,8 +119,8 @@ void identifier::ask() {
     if (is_datagram()) return refuse(RDMA_CM_EVENT_UNREACHABLE, answers::unsupported);
     return refuse(RDMA_CM_EVENT_REJECTED, reasons::no_listener);
   }
-  // Either there is no listener yet, or its backlog is full, or this process has no free
-  // descriptor. A later attempt may succeed.
+  // Either there is no listener yet, or its backlog is full, or a resource such as a descriptor is
+  // lacking. A later attempt may succeed.
   events().wake_at(*this, std::min(now() + between_attempts, gives_up_));
 }
 

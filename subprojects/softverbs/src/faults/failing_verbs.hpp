@@ -21,8 +21,9 @@ struct verb {
   convention reports;
 };
 
-/// The verbs that faults can affect, under the names by which programs call them, even if verbs.h
-/// implements a name by calling another function. `ibv_create_srq` includes ibv_create_srq_ex.
+/// The verbs that faults can affect, usually under the names by which programs call them, even if
+/// verbs.h implements a name by calling another function. `ibv_create_srq` includes
+/// ibv_create_srq_ex, and `ibv_create_qp` includes ibv_create_qp_ex with IBV_QP_INIT_ATTR_PD only.
 inline constexpr std::array verbs{
     verb{"ibv_advise_mr", convention::returns_errno},
     verb{"ibv_alloc_dm", convention::null},

@@ -151,7 +151,7 @@ int stream_socket::attempt() {
   if (to >= 0) return introduce(to);
   if (errno == EMFILE || errno == ENFILE) return errno;
   if (errno == ECONNREFUSED && now() >= is_refused_at_) return ECONNREFUSED;
-  // There is no listener yet, or its backlog is full.
+  // There is no listener yet, or its backlog is full, or memory is lacking.
   return now() >= gives_up_ ? ETIMEDOUT : EINPROGRESS;
 }
 
