@@ -64,8 +64,8 @@ void wait_for_acknowledgements(identifier& id, const std::function<bool()>& is_d
 /// immediately.
 int complete(identifier& id);
 
-/// Registers the handlers that close the parent's sockets in a forked child. Must be called
-/// without the lock.
+/// Registers the handlers that close, in a forked child, the sockets of the parent's identifiers,
+/// reservations and channels. Must be called without the lock.
 void prepare_for_fork();
 
 /// Creates an event channel. Returns null with errno on failure.
