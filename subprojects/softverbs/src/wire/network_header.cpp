@@ -15,7 +15,8 @@ constexpr std::size_t ipv4_start = sizeof(ibv_grh) - sizeof(iphdr);
 constexpr std::uint8_t next_is_infiniband = 0x1b;
 
 /// The size of the parts, besides the payload, that follow the network header and, in RoCE v2, the
-/// UDP header: the base and datagram transport headers, and the invariant CRC.
+/// UDP header: the base and datagram transport headers, and the invariant CRC. The header of
+/// immediate data is not counted.
 constexpr std::size_t transport_bytes = 12 + 8 + 4;
 
 /// The offset of an IPv4 address in a GID.
