@@ -180,13 +180,18 @@ void channel_core::mark_end(const scope_state& stream) noexcept {
   if (!has_open_end(stream)) return;
   if (!sends_.has_room() && !wait_for_send_room(1, stream.limit).has_value()) return;
   if (has_finished(stream)) return;
-  // A write of 0 bytes needs none of the peer's memory. If it cannot be posted, no completion will
-  // show that the stream's requests have finished. In that case, the connection is broken, which
-  // ends the requests.
-  const remote_memory<access::remote_write> nowhere(0, 0, remote_key(std::uint32_t{0}));
+  // A write or read of 0 bytes needs none of the peer's memory, only the right of its queue pair
+  // that the stream's own writes or reads need. If it cannot be posted, no completion will show
+  // that the stream's requests have finished. In that case, the connection is broken, which ends
+  // the requests.
+  constexpr remote_key none(std::uint32_t{0});
   request marker;
-  if (const auto marked = post(write_operation{.remote = nowhere}, marker); !marked.has_value())
-    return break_off(marked.assume_error());
+  const result<void> marked =
+      stream.has_reads
+          ? post(read_operation{.remote = remote_memory<access::remote_read>(0, 0, none)}, marker)
+          : post(write_operation{.remote = remote_memory<access::remote_write>(0, 0, none)},
+                 marker);
+  if (!marked.has_value()) return break_off(marked.assume_error());
   sends_.note_unheld(marker.number);
   sends_.note_signaled();
 }

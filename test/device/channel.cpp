@@ -269,6 +269,54 @@ TEST_CASE_METHOD(
   }
 }
 
+TEST_CASE("a stream ends without an error whichever accesses its peer allows") {
+  const testbed bed;
+  buffer<> mine(bed.domain, pattern(64, 7));
+  buffer<> theirs(bed.domain, 64);
+  const auto connect = [&](access_flags rights) {
+    return connect_channels(bed.domain.build_channel().access(access::local_write | rights));
+  };
+  const auto run = [](channel& link, auto post) {
+    // The stream is shorter than the number of requests after which one is signaled.
+    must(link.stream([&](channel_stream& s) -> result<void> {
+      for (unsigned i = 0; i < 3; ++i) VERBSPP_TRYV(post(s));
+      return success();
+    }));
+    CHECK(link.outstanding() == 0);
+    CHECK(link.is_connected());
+  };
+  SECTION("sends to a peer that allows none") {
+    channel_pair ends = connect({});
+    std::vector<pending<>> receives;
+    for (unsigned i = 0; i < 3; ++i)
+      receives.push_back(must(ends.right.post_receive({.elements = theirs.scatter()})));
+    run(ends.left, [&](channel_stream& s) { return s.post_send({.elements = mine.gather()}); });
+    for (pending<>& each : receives) must(each.wait());
+  }
+  SECTION("reads from a peer that allows only reads") {
+    channel_pair ends = connect(access::remote_read);
+    run(ends.left, [&](channel_stream& s) {
+      return s.post_read({.elements = theirs.scatter(), .remote = mine.remote()});
+    });
+    CHECK(theirs.bytes() == mine.bytes());
+  }
+  SECTION("writes to a peer that allows only writes") {
+    channel_pair ends = connect(access::remote_write);
+    run(ends.left, [&](channel_stream& s) {
+      return s.post_write({.elements = mine.gather(), .remote = theirs.remote()});
+    });
+    CHECK(theirs.bytes() == mine.bytes());
+  }
+  SECTION("atomic operations at a peer that allows only those") {
+    channel_pair ends = connect(access::remote_atomic);
+    buffer<all_rights | access::remote_atomic> words(bed.domain, 64);
+    const remote_word word = must(remote_word::at(words.remote(), 0));
+    run(ends.left, [&](channel_stream& s) {
+      return s.post_fetch_and_add({.result = mine.scatter(0, 8), .remote = word, .addend = 1});
+    });
+  }
+}
+
 TEST_CASE_METHOD(two_channels, "a timeout ends a wait and returns all memory to the program") {
   buffer<> to(bed.domain, 64);
   auto other = must(left.post_receive({.elements = to.scatter()}));

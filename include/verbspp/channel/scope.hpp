@@ -194,8 +194,9 @@ class channel_scope : public detail::scope_base, public posting_operations<chann
 
 /// The options of a stream.
 struct stream_options {
-  /// A stream signals one out of every `signal_every` requests. Limited to the range from 1 to half
-  /// the length of the send queue, rounded up.
+  /// A stream signals all its requests except RDMA writes and reads, of which it signals only one
+  /// out of every `signal_every` requests. Limited to the range from 1 to half the length of the
+  /// send queue, rounded up.
   std::uint32_t signal_every = 16;
 };
 
@@ -227,11 +228,21 @@ class stream_base : public scope_base, public channel_operations<Stream> {
     request made;
     posting_terms terms = static_cast<Stream&>(*this).terms();
     terms.has_handle = false;
-    terms.is_signaled = core_.sends().may_have_unsignaled(most_unsignaled_);
-    const result<void> posted = core_.post(operation, made, terms);
-    if constexpr (!std::is_same_v<Operation, receive_operation>)
-      if (terms.is_signaled && posted.has_value()) core_.sends().note_signaled();
-    return posted;
+    if constexpr (std::is_same_v<Operation, receive_operation>) {
+      return core_.post(operation, made, terms);
+    } else {
+      // If unsignaled requests are the last ones, `mark_end` posts a write or a read after them. A
+      // peer that allows writes or reads of this stream allows that request as well.
+      constexpr work_operation kind = operation_traits<Operation>::completes_as;
+      if constexpr (kind == work_operation::rdma_write || kind == work_operation::rdma_read)
+        terms.is_signaled = core_.sends().may_have_unsignaled(most_unsignaled_);
+      const result<void> posted = core_.post(operation, made, terms);
+      if (!posted.has_value()) [[unlikely]]
+        return posted;
+      if (terms.is_signaled) core_.sends().note_signaled();
+      if constexpr (kind == work_operation::rdma_read) state_.has_reads = true;
+      return posted;
+    }
   }
 
   std::uint64_t most_unsignaled_;  ///< the largest number of consecutive unsignaled requests
@@ -240,8 +251,8 @@ class stream_base : public scope_base, public channel_operations<Stream> {
 }  // namespace detail
 
 /// The object that `channel::stream` passes to its function: it accepts requests without handles,
-/// and signals only one out of every `stream_options::signal_every`. All requests have finished
-/// when `channel::stream` returns.
+/// and signals only some writes and reads (`stream_options::signal_every`). All requests have
+/// finished when `channel::stream` returns.
 ///
 /// If a queue is full, posting waits for room, until the limit of the stream, so a loop that only
 /// posts keeps the queue filled. The object is valid only within the function, and can be neither

@@ -25,6 +25,7 @@ struct scope_state {
   std::uint32_t failed = 0;   ///< requests that failed by themselves; 1 if the channel is empty
   std::uint32_t flushed = 0;  ///< requests that were flushed because of another failure
   bool is_stream = false;
+  bool has_reads = false;  ///< an RDMA read was posted in the stream
 
   /// The number of handles that have not taken their results.
   [[nodiscard]] std::uint32_t left() const noexcept {
