@@ -174,13 +174,15 @@ result<void> caller_core::check_lane_request(const char* operation) const noexce
 result<void> caller_core::make_counters(
     std::span<const method_description* const> methods) noexcept {
   const auto count = static_cast<std::uint32_t>(methods.size());
-  counters_ = owned<method_counters[]>(new (std::nothrow) method_counters[count + 1]);
+  owned<method_counters[]> counters(new (std::nothrow) method_counters[count + 1]);
+  owned<duration_histogram[]> durations;
   if (measures_durations_)
-    durations_ = owned<duration_histogram[]>(new (std::nothrow) duration_histogram[count + 1]);
+    durations = owned<duration_histogram[]>(new (std::nothrow) duration_histogram[count + 1]);
+  if (!counters || (measures_durations_ && !durations)) return error::from_errno(ENOMEM, starting);
+  counters_ = std::move(counters);
+  durations_ = std::move(durations);
   recent_ = counters_.get();
   method_count_ = 0;
-  if (!counters_ || (measures_durations_ && !durations_))
-    return error::from_errno(ENOMEM, starting);
   for (const method_description* each : methods)
     counters_.get()[method_count_++].number = each->number;
   // If the caller was started before, calls may be in flight. They need the new counters.

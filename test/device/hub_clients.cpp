@@ -377,6 +377,7 @@ TEST_CASE("a table of clients refuses invalid calls") {
   CHECK_THAT(failure_of(serving.clients.add(std::move(others.left))).message(),
              Catch::Contains("does not use this hub"));
   CHECK(failure_of(serving.clients.add(channel())) == error_kind::invalid_input);
+  CHECK(failure_of(serving.clients.find(channel().id(), patience)) == error_kind::not_connected);
   const channel_hub with_channels = must(channel_hub::create(serving.bed.domain));
   auto early = must(serving.builder().hub(with_channels).build());
   CHECK(failure_of(table::create(with_channels)) == error_kind::busy);

@@ -233,7 +233,8 @@ class hub_clients {
       detail::hub_turn taken = id.index < hub_.capacity()
                                    ? detail::hub_turn::of(hub_.state_, id.index)
                                    : detail::hub_turn();
-      if (taken.id != id) {
+      // The index of an id whose generation is 0 may be that of a place without a client.
+      if (taken.id != id || id.generation == 0) {
         if (taken.hub) static_cast<void>(taken.end());
         return error(error_kind::not_connected, what,
                      "no client of the table has this id, or the client was removed");
