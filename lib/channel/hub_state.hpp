@@ -168,8 +168,8 @@ class [[gnu::visibility("hidden")]] hub_state {
   [[nodiscard]] result<found> wait_until(Find find, const wait_limit& limit) noexcept;
   template <class Find>
   [[nodiscard]] result<found> wait_counted(Find find, const wait_limit& limit) noexcept;
-  /// Returns the arrivals that `find` has found. If it has found none, returns the failure of
-  /// `find`, or a failure of the device that no poll has returned yet.
+  /// Calls `find`, and returns what it reports. If it has found nothing, returns its failure, or a
+  /// failure of the device that no poll has returned yet, if there is one.
   template <class Find>
   [[nodiscard]] result<found> poll_with(Find find, bool takes_events = true) noexcept;
   [[nodiscard, gnu::noinline]] result<std::span<arrival>> wait_longer(std::span<arrival> into,

@@ -21,8 +21,8 @@ std::string scope_error::message() const {
   if (work_) {
     if (!text.empty()) text += "; and ";
     if (failed_ + flushed_ != 0)
-      text += "requests of the scope or stream failed (with their own errors: " +
-              std::to_string(failed_) + ", flushed: " + std::to_string(flushed_) + "): ";
+      text += "requests of the scope or stream failed (by themselves: " + std::to_string(failed_) +
+              ", flushed: " + std::to_string(flushed_) + "): ";
     text += work_->message();
   }
   if (left_ != 0) {

@@ -158,7 +158,7 @@ TEST_CASE("a coroutine posts a stream of more requests than the queue can hold")
   channel_pair ends = connect_short(bed);
   const buffer<> from(bed.domain, pattern(64, 3));
   buffer<> to(bed.domain, 64);
-  // With some of these lengths, the last requests are unsignaled.
+  // With some of these numbers of pieces, the last request is unsignaled.
   for (const std::size_t pieces : {0, 1, 2, 3, 4, 5, 50}) {
     scoped writing = write_in_pieces(ends.left, from, to, pieces);
     must(run(writing, ends.left));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Shared code of the tests of calls: methods, and a service with its callers.
+/// Code that the tests of calls share: methods, and a service with its callers.
 #pragma once
 
 #include "channels.hpp"

@@ -141,8 +141,8 @@ class [[nodiscard]] async_scope : public detail::scope_base,
 };
 
 /// A scope for a coroutine that posts many requests in a row. The requests have no handles and
-/// borrow their memory, and only some writes and reads are signaled
-/// (`stream_options::signal_every`).
+/// borrow their memory. Of RDMA writes and reads, only one out of every
+/// `stream_options::signal_every` is signaled.
 ///
 ///     async_stream stream(link);
 ///     for (const piece& each : pieces) {

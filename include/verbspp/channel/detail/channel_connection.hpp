@@ -137,8 +137,9 @@ class channel_connection {
   /// event of the device, for which this function waits a short time. Empty if no event arrives, or
   /// if the root is already certain.
   [[nodiscard]] std::optional<error> reason_of_flush() noexcept;
-  /// Records that polling the completion queue has failed, and the value that it returned. \returns
-  /// false if it had failed before
+  /// Breaks the connection, because polling the completion queue has failed and returned this
+  /// value. The cause is the failure that the device has reported, if there is one. \returns false
+  /// if polling had already failed before
   [[nodiscard]] bool lose_queue(int returned) noexcept;
   [[nodiscard]] bool queue_is_lost() const noexcept { return queue_is_lost_; }
   /// The error to return because `operation` is not possible in the current state.

@@ -23,8 +23,8 @@ struct request_batch {
 
   /// The session of the thread that builds requests. ibv_post_send holds it, too.
   session building;
-  /// The number of batches that the thread has begun before it ended this one. They fail together
-  /// with this batch.
+  /// The number of batches that the thread has begun within this one and has not ended yet. They
+  /// fail together with this batch.
   unsigned begun_again = 0;
   /// The batch's error, or 0. After an error, further requests are ignored.
   int error = 0;
