@@ -46,7 +46,7 @@ struct lookup {
   void drop() noexcept {
     if (owners.fetch_sub(1) == 1) delete this;
   }
-  /// Called by the owner when it no longer needs the answer.
+  /// Called by the caller, not by the thread, when it no longer needs the answer.
   void leave() noexcept {
     {
       const std::lock_guard guard(lock);

@@ -134,7 +134,7 @@ bool async_event::concerns(const shared_receive_queue& queue) const noexcept {
 
 std::ostream& operator<<(std::ostream& out, const shared_receive_queue& queue) {
   if (queue.native_handle() == nullptr) return out << "shared receive queue that was moved from";
-  return out << "shared receive queue, room for receives: "
+  return out << "shared receive queue, capacity in receives: "
              << std::to_string(queue.capacities().max_work_requests) << ", device "
              << queue.protection_domain().context().device_name();
 }

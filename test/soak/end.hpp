@@ -112,7 +112,7 @@ struct granted {
   }
 };
 
-/// A stop token that requests a stop once the other end has ended the connection.
+/// A stop token that reports a stop request once the other end has ended the connection.
 struct peer_token {
   const board_end* other;
   std::uint64_t connection;

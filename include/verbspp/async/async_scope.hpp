@@ -141,8 +141,8 @@ class [[nodiscard]] async_scope : public detail::scope_base,
 };
 
 /// A scope for a coroutine that posts many requests in a row. The requests have no handles and
-/// borrow their memory. Of RDMA writes and reads, only one out of every
-/// `stream_options::signal_every` is signaled.
+/// borrow their memory. Only one out of every `stream_options::signal_every` RDMA writes and
+/// reads is signaled.
 ///
 ///     async_stream stream(link);
 ///     for (const piece& each : pieces) {

@@ -162,8 +162,8 @@ class channel : public detail::core_owner,
     return detail::run(opened, function, true);
   }
   /// Like `scope`, but calls `function` with a `channel_stream&`, which posts requests without
-  /// handles. Of RDMA writes and reads, it signals only one out of every
-  /// `stream_options::signal_every`; it signals all other requests.
+  /// handles. It signals only one out of every `stream_options::signal_every` RDMA
+  /// writes and reads, and all other requests.
   template <class Function>
   VERBSPP_DATA_PATH auto stream(Function&& function, stream_options options = {},
                                 const wait_limit& limit = detail::default_limit) {

@@ -251,8 +251,8 @@ class stream_base : public scope_base, public channel_operations<Stream> {
 }  // namespace detail
 
 /// The object that `channel::stream` passes to its function: it accepts requests without handles.
-/// Of RDMA writes and reads, it signals only one out of every `stream_options::signal_every`. All
-/// requests have finished when `channel::stream` returns.
+/// It signals only one out of every `stream_options::signal_every` RDMA writes and reads, and all
+/// other requests. All requests have finished when `channel::stream` returns.
 ///
 /// If a queue is full, posting waits for room, until the limit of the stream, so a loop that only
 /// posts keeps the queue filled. The object is valid only within the function, and can be neither

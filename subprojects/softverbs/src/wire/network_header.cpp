@@ -43,7 +43,7 @@ ibv_gid mapped(std::uint32_t ipv4) noexcept {
 std::optional<iphdr> find_ipv4(const network_header& bytes) noexcept {
   iphdr header;
   std::memcpy(&header, bytes.data() + ipv4_start, sizeof(header));
-  // These bytes may be part of an address in an IPv6 header instead.
+  // In an IPv6 header, these bytes are parts of its addresses, and could look like an IPv4 header.
   const bool fits = header.version == 4 && header.ihl == 5 && header.check == checksum(header);
   return fits ? std::optional(header) : std::nullopt;
 }
