@@ -5,15 +5,20 @@ namespace verbspp {
 
 namespace detail {
 
+namespace {
+
+constexpr const char* resolving = "resolve a route";
+
+}  // namespace
+
 result<cm_resolution> cm_resolution::start(const cm_address& destination,
                                            const cm_route_options& options, cm_service service,
                                            const wait_limit& limit) noexcept {
-  constexpr const char* operation = "resolve a route";
   if (destination.is_empty())
-    return error(error_kind::invalid_input, operation,
+    return error(error_kind::invalid_input, resolving,
                  "the destination address is empty: use cm_address::from or from_native");
   if (limit.has_passed())
-    return limit.failure(operation, "the timeout had expired before the resolution began");
+    return limit.failure(resolving, "the timeout had expired before the resolution began");
   VERBSPP_TRY(id, cm_identifier::create(service));
   if (options.reuse_address) VERBSPP_TRYV(id.set_reuse_address());
   if (options.type_of_service) VERBSPP_TRYV(id.set_type_of_service(*options.type_of_service));
@@ -29,7 +34,7 @@ error cm_resolution::fail(const error& why) noexcept {
 
 result<bool> cm_resolution::advance() noexcept {
   if (failed_) return *failed_;
-  if (id_.is_empty()) return cm_moved_from("resolve a route");
+  if (id_.is_empty()) return cm_moved_from(resolving);
   while (state_ != state::done) {
     const char* const step = state_ == state::address ? "rdma_resolve_addr" : "rdma_resolve_route";
     const auto event = id_.next_event();
