@@ -229,7 +229,8 @@ result<void> answer_tcp(const side& mine) {
   return run(context, Serve(std::move(socket), all_messages(mine)));
 }
 
-// 1 MiB at a time: memory that calls lend, and a stream of writes.
+// 1 MiB at a time: memory that calls lend, and a stream of writes. Both write to the same number of
+// places in turn, so that both use the caches alike.
 
 constexpr std::size_t large = std::size_t{1} << 20;
 constexpr std::uint32_t large_at_once = 4;
@@ -299,8 +300,10 @@ result<nanoseconds_each> measure_writes(const side& mine) {
   const auto begin = clock_type::now();
   const auto ended = link.stream(
       [&](channel_stream& writes) -> result<void> {
-        for (std::uint64_t i = 0; i < count; ++i)
-          VERBSPP_TRYV(writes.post_write({.elements = all, .remote = remote}));
+        for (std::uint64_t i = 0; i < count; ++i) {
+          VERBSPP_TRY(place, remote.slice(i % large_at_once * large, large));
+          VERBSPP_TRYV(writes.post_write({.elements = all, .remote = place}));
+        }
         return success();
       },
       {.signal_every = large_at_once}, patience);
@@ -314,7 +317,7 @@ result<void> answer_writes(const side& mine) {
   VERBSPP_TRY(prepared, mine.domain.build_channel().build());
   VERBSPP_TRY(link, connect(mine, std::move(prepared)));
   VERBSPP_TRY(memory, (registered_buffer < access::local_write |
-                       access::remote_write > ::allocate(mine.domain, large)));
+                       access::remote_write > ::allocate(mine.domain, large_at_once * large)));
   VERBSPP_TRY(remote, memory.region().remote());
   VERBSPP_TRYV(trade(mine.socket, remote.encode()));
   return meet(mine.socket);

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <cstring>
 #include <span>
 
 namespace softverbs {
@@ -148,7 +149,7 @@ bool requester::carry_out_directly(request& work) noexcept {
   const std::span<std::byte> mapped = other->device_memory.bytes();
   const std::uint64_t offset = remote - tables.device_memory.load(std::memory_order_relaxed);
   if (offset > mapped.size() || length > mapped.size() - offset) return false;
-  return is_same_process(*other) && access_directly(work, local, mapped.data() + offset);
+  return pair_.is_same_process(*other) && access_directly(work, local, mapped.data() + offset);
 }
 
 bool requester::access_directly(request& work, const local_memory& local,
@@ -180,10 +181,10 @@ bool requester::access_directly(request& work, const local_memory& local,
   return true;
 }
 
-bool requester::is_same_process(const remote_process& other) noexcept {
+bool queue_pair_core::is_same_process(const remote_process& other) noexcept {
   const nanoseconds time = now();
   if (time - seen_peer_ < longest_trust) return true;
-  const published_tables& tables = *pair_.peer_tables();
+  const published_tables& tables = *peer_tables_;
   const std::uint64_t mark = tables.mark.load(std::memory_order_relaxed);
   std::uint64_t found = 0;
   const iovec here{&found, sizeof(found)};
@@ -193,7 +194,7 @@ bool requester::is_same_process(const remote_process& other) noexcept {
       ::syscall(SYS_process_vm_readv, other.process, &here, 1, &there, 1, user_memory::no_flags) !=
           sizeof(found) ||
       found != mark) {
-    pair_.refuse_directly();
+    refuse_directly();
     return false;
   }
   seen_peer_ = time;
@@ -202,13 +203,39 @@ bool requester::is_same_process(const remote_process& other) noexcept {
 
 bool requester::copy_directly(const request& work, const remote_process& other,
                               const local_memory& local, std::uint64_t remote) noexcept {
-  if (!is_same_process(other)) return false;
+  if (!pair_.is_same_process(other)) return false;
   const iovec there{reinterpret_cast<void*>(remote), work.length};
   // The system calls are made directly, because sanitizers intercept libc's functions.
   const long copied =
       ::syscall(work.fetches() ? SYS_process_vm_readv : SYS_process_vm_writev, other.process,
                 local.pieces.data(), local.count, &there, 1, user_memory::no_flags);
   return copied >= 0 && static_cast<std::uint64_t>(copied) == work.length;
+}
+
+bool queue_pair_core::pull(const packet& incoming, std::byte* to) {
+  find_peer();
+  passage* const here = passage::mine();
+  if (!goes_directly() || other_ == nullptr || here == nullptr) return false;
+  const packet_header& header = incoming.header;
+  const std::uint32_t index = header.source_key >> key_index_shift;
+  const published_tables& tables = *peer_tables_;
+  if (index >= tables.regions.size()) return false;
+  const std::uint32_t pair = attributes_.dest_qp_num & wire::index_mask;
+  // While this is announced, the peer's calls that destroy the region or the queue pair wait.
+  const announced during(other_, here->number(), {pair, index});
+  const auto peer = tables.pairs[pair].shown.read();
+  const auto region = tables.regions[index].read();
+  if (!peer || peer->number != attributes_.dest_qp_num || peer->peer != qp_num || !region ||
+      region->key != header.source_key || region->is_window != 0 || region->domain != peer->domain)
+    return false;
+  std::uint64_t address = 0;
+  std::memcpy(&address, incoming.payload, sizeof(address));
+  const std::uint64_t source = find(*region, address, header.payload, 0);
+  if (source == 0 || !is_same_process(*other_)) return false;
+  const iovec into{to, header.payload};
+  const iovec from{reinterpret_cast<void*>(source), header.payload};
+  return ::syscall(SYS_process_vm_readv, other_->process, &into, 1, &from, 1,
+                   user_memory::no_flags) == static_cast<long>(header.payload);
 }
 
 bool requester::awaits_turn(const request& work) const noexcept {

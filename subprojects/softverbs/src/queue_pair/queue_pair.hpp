@@ -82,7 +82,7 @@ class queue_pair final : public queue_pair_core {
   /// A copy of a packet, which can be processed later, or twice.
   struct kept_packet {
     explicit kept_packet(const packet& incoming)
-        : payload(incoming.payload, incoming.payload + incoming.header.payload),
+        : payload(incoming.payload, incoming.payload + carried_bytes(incoming.header)),
           what{incoming.header, payload.data()} {}
     kept_packet(const kept_packet&) = delete;
     kept_packet& operator=(const kept_packet&) = delete;

@@ -141,6 +141,7 @@ bool queue_pair_core::goes_directly() const noexcept {
 void queue_pair_core::set_peer(std::shared_ptr<const remote_process> process) noexcept {
   peer_process_ = std::move(process);
   other_ = peer_process_.get();
+  seen_peer_ = 0;
 }
 
 void queue_pair_core::find_peer() {

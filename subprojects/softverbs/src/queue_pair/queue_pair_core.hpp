@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "base/clock.hpp"
 #include "base/extensible.hpp"
 #include "completion/completion_counter.hpp"
 #include "completion/completion_queue.hpp"
@@ -121,6 +122,12 @@ class queue_pair_core : public extensible_qp, public served, protected work_queu
   }
   /// Looks up the peer's tables, if they aren't known. Requires the engine's lock, too.
   void find_peer();
+  /// True if the peer's tables still belong to the process `other`. Otherwise, makes all requests
+  /// use packets.
+  bool is_same_process(const remote_process& other) noexcept;
+  /// Reads the data of a write from the memory of the peer's process. Returns false if that is not
+  /// possible; by then, some bytes may have been written. Requires the engine's lock, too.
+  bool pull(const packet& incoming, std::byte* to);
   published_tables& tables() const noexcept { return *owner_->machine().tables; }
   const route& way() const noexcept { return route_; }
   /// Returns a header with this kind and packet sequence number, and the fields that are the same
@@ -163,6 +170,7 @@ class queue_pair_core : public extensible_qp, public served, protected work_queu
   open_device* owner_;
   const published_tables* peer_tables_ = nullptr;
   const remote_process* other_ = nullptr;  ///< equal to `peer_process_`
+  nanoseconds seen_peer_ = 0;              ///< when the peer's process was last verified
   route route_;                            ///< to the peer
   station here_{};
   /// True if `find_peer` may look up the peer's tables.

@@ -26,6 +26,9 @@ constexpr nanoseconds patience = 2'000'000'000;
 
 constexpr std::uint8_t retry_for_ever = 7;
 
+/// After this number of writes that the peer could not pull, all data is sent.
+constexpr std::uint8_t most_refused_pulls = 8;
+
 /// The delays that a receiver requests, indexed by the code of min_rnr_timer, in units of 10
 /// microseconds.
 constexpr std::array<std::uint32_t, 32> rnr_times{
@@ -84,7 +87,7 @@ int requester::post(const ibv_send_wr& asked, posting way) {
   work.length = length;
   work.rkey = 0;
   work.failure = IBV_WC_SUCCESS;
-  work.judged = false;
+  work.judged = work.not_pulled = false;
   if (inlined && (length > max_inline_ || what.fetches())) return EINVAL;
   // The program need not set the fields that a request doesn't use, and their values must not be
   // sent.
@@ -259,17 +262,21 @@ packet_header requester::header_of(const request& work) noexcept {
   packet_header header = pair_.header(kind, work.first_psn + next_packet_);
   header.offset = next_packet_ * packet_bytes;
   header.shared_queue = work.shared_queue;
-  if (work.what().has_operands())
+  if (may_be_pulled(work)) {
+    header.source_key = entries_of(next_)->lkey;
+    header.payload = std::min(pulled_bytes, message - header.offset);
+  } else if (work.what().has_operands()) {
     header.payload = sizeof(work.operands);
-  else if (!work.fetches())
+  } else if (!work.fetches()) {
     header.payload = std::min(packet_bytes, message - header.offset);
+  }
   if (pair_.is_connected() && kind != packet_kind::send) {
     header.message = message;
     header.address = work.remote_address;
     header.key = work.rkey;
   }
   if (next_packet_ == 0) header.flags |= packet_flag::first;
-  if (next_packet_ + 1 == work.packets) {
+  if (next_packet_ + packets_of(header.payload) == work.packets) {
     header.flags |= packet_flag::last;
     if (work.solicited) header.flags |= packet_flag::solicited;
     if (work.opcode == IBV_WR_SEND_WITH_INV) {
@@ -292,8 +299,15 @@ requester::outcome requester::transmit_packet(request& work, turn when) {
     pieces[0] = {&work.operands, sizeof(work.operands)};
   else
     count = gather(next_, header.offset, header.payload, pieces.data());
-  const payload_of whose =
-      work.inlined || work.what().has_operands() ? payload_of::device : payload_of::program;
+  const bool is_pulled = header.source_key != 0;
+  std::uint64_t source = 0;
+  if (is_pulled && count == 1) {
+    source = entries_of(next_)->addr + header.offset;
+    pieces[0] = {&source, sizeof(source)};
+  }
+  const payload_of whose = is_pulled || work.inlined || work.what().has_operands()
+                               ? payload_of::device
+                               : payload_of::program;
   const auto send = [&] {
     const auto parts = static_cast<std::size_t>(count);
     if (pair_.is_raw()) return send_frame(header, pieces.data(), parts, when);
@@ -305,7 +319,15 @@ requester::outcome requester::transmit_packet(request& work, turn when) {
     stop_at(work, IBV_WC_LOC_PROT_ERR);
     return outcome::failed;
   }
-  return pair_.is_reliable() ? wait_for_answer(work, result) : be_done_with(work, result);
+  return pair_.is_reliable() ? wait_for_answer(work, result, packets_of(header.payload))
+                             : be_done_with(work, result);
+}
+
+bool requester::may_be_pulled(const request& work) const noexcept {
+  return work.length >= packet_bytes && work.what().carrier == packet_kind::write &&
+         work.entries == 1 && !work.inlined && !work.not_pulled &&
+         refused_pulls_ < most_refused_pulls && pair_.qp_type == IBV_QPT_RC &&
+         pair_.goes_directly() && pair_.peer_process() != nullptr;
 }
 
 sent requester::send_datagram(const packet_header& described, const iovec* payload,
@@ -363,14 +385,15 @@ sent requester::send_to_group(const packet_header& header, const iovec* payload,
   return result;
 }
 
-requester::outcome requester::wait_for_answer(const request& work, sent result) {
+requester::outcome requester::wait_for_answer(const request& work, sent result,
+                                              std::uint32_t packets) {
   if (pair_.deadline() == 0) {
     const nanoseconds time = now();
     if (quiet_since_ == 0) quiet_since_ = time;
     restart_timer(time);
   }
   if (result == sent::blocked) return outcome::waiting;
-  advance(work);
+  advance(work, packets);
   return outcome::sent;
 }
 
@@ -386,8 +409,9 @@ requester::outcome requester::be_done_with(const request& work, sent result) {
   return pair_.now_in() == IBV_QPS_ERR ? outcome::failed : outcome::sent;
 }
 
-void requester::advance(const request& work) noexcept {
-  if (++next_packet_ != work.packets) return;
+void requester::advance(const request& work, std::uint32_t packets) noexcept {
+  next_packet_ += packets;
+  if (next_packet_ != work.packets) return;
   if (work.fetches()) ++fetches_;
   ++next_;
   next_packet_ = 0;
@@ -452,6 +476,15 @@ void requester::on_refusal(const packet_header& header) {
   if (oldest_ == begun_ || pair_.now_in() == IBV_QPS_ERR) return;
   const ibv_qp_attr& attributes = pair_.attributes();
   switch (header.reason) {
+    case refusal::not_pulled:
+      if (!at(oldest_).not_pulled) {
+        at(oldest_).not_pulled = true;
+        ++refused_pulls_;
+        go_back_to(header.psn);
+        pair_.engine().schedule(pair_);
+        return;
+      }
+      [[fallthrough]];
     case refusal::sequence:
       if (retries_ >= attributes.retry_cnt) return fail_oldest(IBV_WC_RETRY_EXC_ERR);
       ++retries_;
@@ -603,8 +636,8 @@ void requester::reset() noexcept {
   audience_.reset();
   psn_ = acknowledged_ = 0;
   stopped_ = resting_ = gave_up_ = used_wire_ = false;
-  retries_ = rnr_retries_ = 0;
-  quiet_since_ = seen_peer_ = 0;
+  retries_ = rnr_retries_ = refused_pulls_ = 0;
+  quiet_since_ = 0;
 }
 
 }  // namespace softverbs

@@ -80,6 +80,7 @@ class requester {
     std::uint16_t entries;
     bool signaled, solicited, fenced, inlined;
     bool judged;         ///< true once `fault` has been determined
+    bool not_pulled;     ///< true if the peer could not pull the data
     ibv_sge only_entry;  ///< the entry, if requests can't have more than one
 
     std::uint32_t first_psn;
@@ -130,7 +131,6 @@ class requester {
   /// be carried out without packets.
   bool awaits_turn(const request& work) const noexcept;
   bool look_up(const request& work, local_memory& memory) noexcept;
-  bool is_same_process(const remote_process& other) noexcept;
   /// Carries out a request on memory of the peer that this process can access. Returns false on
   /// failure.
   bool access_directly(request& work, const local_memory& local, std::byte* memory) noexcept;
@@ -148,15 +148,18 @@ class requester {
   enum class outcome : std::uint8_t { sent, waiting, failed };
   outcome transmit_packet(request& work, turn when);
   packet_header header_of(const request& work) noexcept;
+  /// True if the peer may read the data of this write from the memory of this process, so that it
+  /// is copied once, not twice.
+  bool may_be_pulled(const request& work) const noexcept;
   sent send_datagram(const packet_header& header, const iovec* payload, std::size_t pieces,
                      turn when);
   sent send_frame(const packet_header& described, const iovec* payload, std::size_t pieces,
                   turn when);
   sent send_to_group(const packet_header& header, const iovec* payload, std::size_t pieces,
                      turn when);
-  outcome wait_for_answer(const request& work, sent result);
+  outcome wait_for_answer(const request& work, sent result, std::uint32_t packets);
   outcome be_done_with(const request& work, sent result);
-  void advance(const request& work) noexcept;
+  void advance(const request& work, std::uint32_t packets = 1) noexcept;
   void begin(request& work) noexcept;
   /// Carries out a local request: a bind or an invalidation. All earlier requests must be finished,
   /// so the local request is never repeated.
@@ -200,8 +203,8 @@ class requester {
   bool gave_up_ = false;            ///< true if it no longer waits for a peer that doesn't read
   std::uint8_t retries_ = 0;
   std::uint8_t rnr_retries_ = 0;
+  std::uint8_t refused_pulls_ = 0;  ///< counts the writes that the peer could not pull
   nanoseconds quiet_since_ = 0;
-  nanoseconds seen_peer_ = 0;  ///< when the peer's process was last verified
 };
 
 }  // namespace softverbs

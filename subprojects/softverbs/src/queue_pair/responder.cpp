@@ -141,7 +141,7 @@ bool responder::continues(const packet_header& header) noexcept {
   if (message_.kind != header.kind || header.offset != message_.arrived) return false;
   // All packets but the last one must be full. Otherwise, packet numbers would not match the
   // offsets.
-  return last || header.payload == packet_bytes;
+  return last || (header.payload != 0 && header.payload % packet_bytes == 0);
 }
 
 bool responder::has_receive() {
@@ -204,9 +204,15 @@ void responder::on_write(const packet& incoming) {
     // deregistered since the first one.
     std::byte* base = pair_.regions().remote({pair_, domain()}, message_.rkey, message_.address,
                                              message_.length, right_to(header.kind));
-    if (base == nullptr ||
-        !user_memory::copy(base + message_.arrived, incoming.payload, header.payload))
+    if (base != nullptr && header.source_key != 0) {
+      if (!pair_.pull(incoming, base + message_.arrived)) {
+        if (message_.arrived == 0) message_.open = false;
+        return refuse(refusal::not_pulled);
+      }
+    } else if (base == nullptr ||
+               !user_memory::copy(base + message_.arrived, incoming.payload, header.payload)) {
       return refuse_for_good(refusal::remote_access, IBV_EVENT_QP_ACCESS_ERR);
+    }
   }
   message_.arrived = static_cast<std::uint32_t>(end);
   if (notifies && !receive_message(IBV_WC_RECV_RDMA_WITH_IMM, message_.length, header)) return;
@@ -214,10 +220,12 @@ void responder::on_write(const packet& incoming) {
 }
 
 void responder::took(const packet_header& header) {
-  expect_psn((expected_ + 1) & psn_mask);
+  const std::uint32_t numbers = packets_of(header.payload);
+  expect_psn((expected_ + numbers) & psn_mask);
   const bool last = (header.flags & packet_flag::last) != 0;
   if (last) message_.open = false;
-  if (!pair_.is_reliable() || (!last && ++unacknowledged_ < packets_per_acknowledgement)) return;
+  unacknowledged_ += numbers;
+  if (!pair_.is_reliable() || (!last && unacknowledged_ < packets_per_acknowledgement)) return;
   unacknowledged_ = 0;
   acknowledge_due_ = true;
   pair_.engine().schedule(pair_);

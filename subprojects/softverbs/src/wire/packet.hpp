@@ -91,6 +91,8 @@ enum class refusal : std::uint8_t {
   invalid_request,
   remote_access,
   remote_operation,
+  /// The receiver could not pull the payload. The sender repeats the packet, with the payload.
+  not_pulled,
 };
 
 /// The header of each packet. The payload comes after it. Unless noted otherwise, fields are in the
@@ -108,7 +110,7 @@ struct packet_header {
   std::uint32_t target_qpn;
   std::uint32_t source_qpn;
   std::uint32_t psn;
-  std::uint32_t payload;  ///< bytes after this header
+  std::uint32_t payload;  ///< bytes of data; they follow this header unless the data is pulled
   std::uint32_t offset;   ///< the payload's offset in its message
   std::uint32_t message;  ///< for `write` and `read_request`: bytes of the whole message
   /// The rkey of the memory, or of the window to invalidate. In a datagram, the Q_Key. In a
@@ -118,9 +120,16 @@ struct packet_header {
   std::uint64_t address;    ///< the remote address; in a datagram, the destination LID
   /// The number of the shared receive queue that an XRC request addresses.
   std::uint32_t shared_queue;
-  std::uint32_t reserved;
+  /// Not 0 in a `write` whose data is pulled: the lkey of the data. In this case, the address of
+  /// the data in that region follows this header, and the receiver reads the sender's memory.
+  std::uint32_t source_key;
 };
 static_assert(sizeof(packet_header) == 56 && std::is_trivially_copyable_v<packet_header>);
+
+/// The number of bytes that follow the header.
+constexpr std::uint32_t carried_bytes(const packet_header& header) noexcept {
+  return header.source_key != 0 ? std::uint32_t{sizeof(std::uint64_t)} : header.payload;
+}
 
 /// The payload of packets that carry operands.
 struct atomic_operands {
@@ -136,6 +145,10 @@ struct atomic_operands {
 inline constexpr std::uint32_t packet_bytes = 32 * 1024;
 inline constexpr std::size_t largest_packet = sizeof(packet_header) + packet_bytes;
 
+/// The maximum size of the data of a packet whose data is pulled. Such a packet stands for several,
+/// and takes as many sequence numbers as they would (see `packets_of`).
+inline constexpr std::uint32_t pulled_bytes = 8 * packet_bytes;
+
 /// The size of an Ethernet header without a VLAN tag. A frame that consists of nothing else is
 /// accepted, so this is also the minimum size of a frame.
 inline constexpr std::uint32_t ethernet_header_bytes = 14;
@@ -148,7 +161,7 @@ constexpr std::int32_t psn_distance(std::uint32_t left, std::uint32_t right) noe
   return static_cast<std::int32_t>((left - right) << 8) >> 8;
 }
 
-/// Returns the number of packets that a message takes. An empty message still takes one packet.
+/// Returns the number of sequence numbers that a message takes. An empty message takes one, too.
 constexpr std::uint32_t packets_of(std::uint32_t length) noexcept {
   return length == 0 ? 1 : (length - 1) / packet_bytes + 1;
 }

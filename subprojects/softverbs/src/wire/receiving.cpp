@@ -153,8 +153,11 @@ bool wire::well_formed(std::span<const std::byte> message) noexcept {
   // it.
   std::memcpy(&header, message.data(), sizeof(header));
   current_.payload = message.data() + sizeof(header);
-  if (header.payload != message.size() - sizeof(header)) return false;
+  if (carried_bytes(header) != message.size() - sizeof(header)) return false;
   if (header.psn > psn_mask) return false;
+  if (header.source_key != 0)
+    return header.kind == packet_kind::write && header.payload != 0 &&
+           header.payload <= pulled_bytes;
   switch (header.kind) {
     case packet_kind::send:
     case packet_kind::write:
@@ -170,7 +173,7 @@ bool wire::well_formed(std::span<const std::byte> message) noexcept {
       return header.payload == 0;
     case packet_kind::refuse:
       return header.payload == 0 && header.reason >= refusal::sequence &&
-             header.reason <= refusal::remote_operation && header.rnr_timer < 32;
+             header.reason <= refusal::not_pulled && header.rnr_timer < 32;
     default:
       return carries_operands(header.kind) && header.payload == sizeof(atomic_operands);
   }

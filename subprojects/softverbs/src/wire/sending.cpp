@@ -95,7 +95,7 @@ sent wire::try_send(outlet& way, const packet_header& header, const iovec* paylo
 
 sent wire::write(outlet& way, const packet_header& header, const iovec* payload, std::size_t pieces,
                  payload_of whose) noexcept {
-  std::byte* to = way.ring->prepare(sizeof(header) + header.payload);
+  std::byte* to = way.ring->prepare(sizeof(header) + carried_bytes(header));
   if (to == nullptr) return way.ring->broken() ? sent::lost : sent::blocked;
   std::memcpy(to, &header, sizeof(header));
   to += sizeof(header);

@@ -14,7 +14,7 @@ namespace softverbs {
 namespace {
 
 /// The version of the packets, and of everything else that processes send to each other.
-constexpr unsigned protocol_version = 6;
+constexpr unsigned protocol_version = 7;
 
 constexpr std::string_view everybody = "softverbs/";
 

@@ -93,7 +93,7 @@ std::ptrdiff_t mappings(pid_t process) {
 
 bool listens(std::uint32_t slot) {
   std::ifstream sockets("/proc/net/unix");
-  const std::string name = "@softverbs/6/" + std::to_string(slot);
+  const std::string name = "@softverbs/7/" + std::to_string(slot);
   for (std::string line; std::getline(sockets, line);)
     if (line.size() >= name.size() && line.ends_with(name)) return true;
   return false;

@@ -220,7 +220,7 @@ int connection_to(std::uint32_t qpn) {
   sockaddr_un name{};
   name.sun_family = AF_UNIX;
   // steady: the name contains the number of a process that belongs to this test
-  const int length = std::snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1, "softverbs/6/%u",
+  const int length = std::snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1, "softverbs/7/%u",
                                    qpn >> wire::index_bits);
   const int socket = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
   if (::connect(socket, reinterpret_cast<const sockaddr*>(&name),

@@ -28,7 +28,7 @@ struct process_name {
     name.sun_family = AF_UNIX;
     const int written =
         // steady: the name contains the number of a process that belongs to this test
-        std::snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1, "softverbs/6/%u", qpn >> 14);
+        std::snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1, "softverbs/7/%u", qpn >> 14);
     length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 +
                                     static_cast<std::size_t>(written));
   }

@@ -182,6 +182,48 @@ int withdrawer() {
              : 3;
 }
 
+/// Writes to the test's memory until this needs no packets, if that is possible. Then, it binds a
+/// window to its own memory, and sends the window's key. After that, it carries out the test's
+/// orders: it sends its memory, or invalidates the window and checks that no later write arrives.
+int lender() {
+  options wanted = patient();
+  wanted.region_access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_MW_BIND;
+  endpoint end(wanted);
+  const address there = swap(peer_descriptor, end);
+  if (shares_memory() && !becomes_direct(end, there)) return 7;
+  ibv_mw* const window = ibv_alloc_mw(end.domain, IBV_MW_TYPE_2);
+  if (window == nullptr) return 2;
+  ibv_send_wr request{};
+  request.opcode = IBV_WR_BIND_MW;
+  request.send_flags = IBV_SEND_SIGNALED;
+  request.bind_mw = {window,
+                     ibv_inc_rkey(window->rkey),
+                     {end.region, end.here().memory, end.memory.size(), IBV_ACCESS_REMOTE_WRITE}};
+  const std::uint32_t key = request.bind_mw.rkey;
+  if (end.post(request, {}) != 0 || end.wait().status != IBV_WC_SUCCESS) return 3;
+  put(peer_descriptor, &key, sizeof(key));
+  for (;;) {
+    const char order = hear_order();
+    if (order == 'q') return 0;
+    if (order == 'm') {
+      put(peer_descriptor, end.memory.data(), end.memory.size());
+      continue;
+    }
+    request = {};
+    request.opcode = IBV_WR_LOCAL_INV;
+    request.send_flags = IBV_SEND_SIGNALED;
+    request.invalidate_rkey = key;
+    if (end.post(request, {}) != 0 || end.wait().status != IBV_WC_SUCCESS) return 4;
+    std::fill(end.memory.begin(), end.memory.end(), static_cast<unsigned char>(2));
+    // The event means that a write has been refused.
+    if (end.event().event_type != IBV_EVENT_QP_ACCESS_ERR) return 5;
+    return std::count(end.memory.begin(), end.memory.end(), 2) ==
+                   static_cast<std::ptrdiff_t>(end.memory.size())
+               ? 0
+               : 6;
+  }
+}
+
 /// Receives one message, and exits immediately.
 int leaver() {
   endpoint end;
@@ -479,6 +521,7 @@ int play(const char* part) try {
   if (name == "adder") return adder();
   if (name == "word writer") return word_writer();
   if (name == "leaver") return leaver();
+  if (name == "lender") return lender();
   if (name == "flood") return flood();
   if (name == "xrc") return receive_for_xrc();
   if (name == "holder of device memory") return hold_device_memory();

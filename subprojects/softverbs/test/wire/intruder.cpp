@@ -110,6 +110,40 @@ TEST_CASE("packets with wrong lengths don't affect other connections") {
   }
 }
 
+TEST_CASE("packets with wrong descriptions of data to pull don't affect other connections") {
+  connection link;
+  for (const std::uint32_t claimed : {0U, pulled_bytes + 1, 0xffffffffU}) {
+    intruder from(link.right.pair->qp_num);
+    struct {
+      packet_header header;
+      std::uint64_t address;
+    } message{forged(link), 0};
+    message.header.source_key = link.left.region->lkey;
+    message.header.payload = claimed;
+    from.send(&message, sizeof(message));
+    CHECK(eventually([&] { return from.has_ended(); }));
+    still_works(link);
+  }
+}
+
+TEST_CASE("data in this process is not pulled") {
+  connection link;
+  set_word(link.left, half, large_word);
+  struct {
+    packet_header header;
+    std::uint64_t address;
+  } message{forged(link), link.left.here().memory + half};
+  message.header.psn = link.left.psn;
+  message.header.key = link.right.region->rkey;
+  message.header.address = link.right.here().memory + half + 4096;
+  message.header.message = message.header.payload = 64;
+  message.header.source_key = link.left.region->lkey;
+  intruder from(link.right.pair->qp_num);
+  from.send(&message, sizeof(message));
+  still_works(link);
+  CHECK(word(link.right, half + 4096) == 0);
+}
+
 TEST_CASE("random packets crash nothing") {
   std::mt19937 random(42);
   const ibv_qp_type types[] = {IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD};
