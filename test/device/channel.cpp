@@ -161,6 +161,29 @@ TEST_CASE("a full send queue refuses requests and accepts them again later") {
   must(must(left.post_send({.elements = mine.gather()})).wait(patience));
 }
 
+TEST_CASE("a batch with a refused request does not wait for room") {
+  const testbed bed;
+  channel_pair ends = connect_channels(bed.domain.build_channel().max_send_work_requests(4));
+  channel& left = ends.left;
+  buffer<> mine(bed.domain, 8);
+  // The peer has posted no receives, so the send queue stays full.
+  std::vector<pending<>> sends;
+  for (;;) {
+    auto posted = left.post_send({.elements = mine.gather()});
+    if (!posted.has_value()) break;
+    sends.push_back(std::move(posted).value());
+  }
+  const auto post = [&](channel_scope& s) -> result<void> {
+    const batch_error refused = failure_of(s.post_batch<1>([&](auto& batch) {
+      for (int i = 0; i < 2; ++i) batch.post_send({.elements = mine.gather()});
+    }));
+    CHECK(refused.accepted() == 0);
+    return error(refused);
+  };
+  CHECK(error(failure_of(left.scope(post, short_limit))) == error_kind::invalid_input);
+  CHECK(left.is_connected());
+}
+
 TEST_CASE_METHOD(two_channels, "a scope returns when all of its requests have finished") {
   buffer<> mine(bed.domain, pattern(64, 6));
   buffer<> theirs(bed.domain, 64);

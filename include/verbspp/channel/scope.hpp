@@ -168,7 +168,7 @@ class channel_scope : public detail::scope_base, public posting_operations<chann
     batch.check_first();
     if (core_.watches()) [[unlikely]]
       core_.note_batch_memory(storage.requests, batch.size());
-    if (batch.size() > core_.sends().room()) [[unlikely]] {
+    if (batch.size() > core_.sends().room() && !list.is_refused()) [[unlikely]] {
       const result<void> waited = make_room_for_batch(batch.size());
       if (!waited.has_value()) return batch_error(waited.assume_error(), 0);
     }

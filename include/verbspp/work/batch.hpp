@@ -183,6 +183,7 @@ class listed_posting {
   VERBSPP_DATA_PATH void refuse(const error& cause) noexcept {
     if (!failure_) failure_ = cause;
   }
+  [[nodiscard]] VERBSPP_DATA_PATH bool is_refused() const noexcept { return failure_.has_value(); }
   /// The index of the next request.
   [[nodiscard]] VERBSPP_DATA_PATH std::size_t next_place() const noexcept {
     return static_cast<std::size_t>(next_ - storage_.requests);
