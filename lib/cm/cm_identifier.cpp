@@ -414,7 +414,9 @@ result<std::optional<cm_event_data>> cm_identifier::next_event() noexcept {
     if (errno == EAGAIN) return std::nullopt;
     if (errno != EINTR) return error::from_errno(errno != 0 ? errno : EIO, operation);
   }
-  const cm_event_data event = copy_of(*native);
+  cm_event_data event = copy_of(*native);
+  // If a step of librdmacm itself has failed, the status is -1, and the cause is in errno.
+  if (event.status == -1) event.status = errno != 0 ? -errno : -EPROTO;
   rdma_ack_cm_event(native);
   return event;
 }

@@ -20,6 +20,7 @@ namespace {
 std::atomic<int> changed_type{-1};
 std::atomic<rdma_cm_event_type> type_of_changed{};
 std::atomic<int> status_of_changed{0};
+std::atomic<int> errno_of_changed{0};
 
 }  // namespace
 
@@ -30,6 +31,7 @@ extern "C" int rdma_get_cm_event(rdma_event_channel* channel, rdma_cm_event** ev
   if (outcome == 0 && (*event)->event == changed_type.load()) {
     (*event)->event = type_of_changed;
     (*event)->status = status_of_changed;
+    errno = errno_of_changed;
   }
   return outcome;
 }
@@ -44,9 +46,11 @@ namespace {
 class changed_events {
  public:
   explicit changed_events(rdma_cm_event_type instead_of,
-                          rdma_cm_event_type type = RDMA_CM_EVENT_ADDR_CHANGE, int status = 0) {
+                          rdma_cm_event_type type = RDMA_CM_EVENT_ADDR_CHANGE, int status = 0,
+                          int errnum = 0) {
     type_of_changed = type;
     status_of_changed = status;
+    errno_of_changed = errnum;
     changed_type = instead_of;
   }
   ~changed_events() { changed_type = -1; }
@@ -106,6 +110,14 @@ TEST_CASE("a connection that could not be established is reported with its errno
   const error why = drive_until_failure(asking, answering);
   CHECK(why.native_errno() == (status == 0 ? EPROTO : ENOMEM));
   CHECK_THAT(why.message(), Catch::Contains("could not set up the connection"));
+}
+
+TEST_CASE("a step that failed in librdmacm is reported with the errno that librdmacm has set") {
+  cm_bed bed;
+  const int errnum = GENERATE(ENOMEM, 0);
+  const changed_events fails(RDMA_CM_EVENT_ADDR_RESOLVED, RDMA_CM_EVENT_ADDR_ERROR, -1, errnum);
+  const auto found = cm_route::resolve(bed.listener.address(), patience);
+  CHECK(found.error().native_errno() == (errnum != 0 ? errnum : EPROTO));
 }
 
 TEST_CASE("an event that a step does not expect is named") {
