@@ -143,8 +143,12 @@ const char* to_string(error_kind kind) noexcept {
 
 std::size_t error::format(std::span<char> buffer) const noexcept {
   appender out(buffer);
-  if (is_of_broken_connection_) out.add("the connection is broken because of an earlier failure: ");
-  out.add_by([this](std::span<char> rest) { return format_cause(rest); });
+  error cause = *this;
+  if (is_of_broken_connection_) {
+    out.add("the connection is broken because of an earlier failure: ");
+    cause.kind_ = earlier_kind_;
+  }
+  out.add_by([&](std::span<char> rest) { return cause.format_cause(rest); });
   if (is_of_batch_)
     out.add(" (%zu request%s of the batch %s posted before this failure)", accepted_,
             accepted_ == 1 ? "" : "s", accepted_ == 1 ? "was" : "were");

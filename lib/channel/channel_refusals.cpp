@@ -14,12 +14,11 @@ namespace verbspp::detail {
 namespace {
 
 constexpr std::uint64_t default_limit_flag = std::uint64_t{1} << 32;
-constexpr std::uint64_t stop_flag = std::uint64_t{1} << 33;
 
 /// Names the peer's queue pair, whose number is among the facts in a wait's error. There are three
 /// facts: the number of outstanding requests in the send queue, the number of outstanding receives
 /// (both are 0 after a hang-up), and the number of the peer's queue pair, with `default_limit_flag`
-/// if the channel's default limit applied, and `stop_flag` if a stop request ended the wait.
+/// if the channel's default limit applied.
 std::array<char, 40> peer_of(const error_access::words& facts) noexcept {
   std::array<char, 40> text{};
   if (const auto number = static_cast<std::uint32_t>(facts[2]); number != 0)
@@ -29,9 +28,7 @@ std::array<char, 40> peer_of(const error_access::words& facts) noexcept {
 
 std::size_t ended_message(const error& e, std::span<char> buffer) noexcept {
   const auto facts = error_access::facts(e);
-  // The kind does not show whether the wait was stopped, since the errors of later calls have the
-  // kind `not_connected`.
-  const bool was_stopped = (facts[2] & stop_flag) != 0;
+  const bool was_stopped = e == error_kind::cancelled;
   const bool is_default = (facts[2] & default_limit_flag) != 0;
   const char* advice = is_default
                            ? ", and allow more time if the limit was too short; the wait had no "
@@ -120,11 +117,10 @@ error channel_core::ended_before(const wait_limit& limit) noexcept {
 
 error channel_core::ended_by(const wait_limit& limit, bool is_default) const noexcept {
   const error_kind kind = limit.failure(waiting_on_channel).kind();
-  const std::uint64_t flags =
-      (is_default ? default_limit_flag : 0) | (kind == error_kind::cancelled ? stop_flag : 0);
+  const std::uint64_t flag = is_default ? default_limit_flag : 0;
   return error_access::made(
       ended_by_limit, waiting_on_channel, nullptr,
-      {sends_.outstanding(), receives_.outstanding(), connection_.peer_number() | flags}, kind);
+      {sends_.outstanding(), receives_.outstanding(), connection_.peer_number() | flag}, kind);
 }
 
 error channel_core::ended_by_descriptor() const noexcept {

@@ -17,6 +17,7 @@
 
 using verbspp::error;
 using verbspp::error_kind;
+using verbspp::detail::error_access;
 using verbspp::test::printed;
 
 namespace {
@@ -216,6 +217,13 @@ TEST_CASE("a message longer than expected is still complete") {
   const std::string hint(2000, 'x');
   const error failure(error_kind::driver, "operation", hint.c_str());
   CHECK(failure.message() == "operation: driver; " + hint);
+}
+
+TEST_CASE("a call on a broken connection reports the kind of the earlier failure in its message") {
+  const auto later = error_access::of_broken_connection({error_kind::driver, "port error", "wait"});
+  CHECK(later == error_kind::not_connected);
+  CHECK(later.message() ==
+        "the connection is broken because of an earlier failure: port error: driver; wait");
 }
 
 TEST_CASE("an error equals its own kind and no other kind") {

@@ -268,8 +268,11 @@ class error {
 
   error_kind kind_ = error_kind::driver;
   shape shape_ = shape::plain;
-  bool is_of_batch_ = false;
-  bool is_of_broken_connection_ = false;
+  // These two are bit-fields, so that the next member does not make errors larger.
+  bool is_of_batch_ : 1 = false;
+  bool is_of_broken_connection_ : 1 = false;
+  /// The kind of the failure that broke the connection.
+  error_kind earlier_kind_ = error_kind::driver;
   int native_ = 0;
   const char* operation_ = "unknown operation";
   const char* hint_ = nullptr;
@@ -328,6 +331,7 @@ struct error_access {
   /// Returns the error for a call on a connection that an earlier failure, `root`, has broken.
   [[nodiscard]] static error of_broken_connection(const error& root) noexcept {
     error result = cause(root);
+    result.earlier_kind_ = root.kind_;
     result.kind_ = error_kind::not_connected;
     result.is_of_broken_connection_ = true;
     return result;
