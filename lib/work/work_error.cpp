@@ -269,9 +269,9 @@ std::size_t work_error::format(std::span<char> buffer) const noexcept {
 }
 
 std::string work_error::message() const {
-  std::array<char, 512> text{};
-  format(text);
-  return text.data();
+  std::string text(format({}), '\0');
+  format({text.data(), text.size() + 1});
+  return text;
 }
 
 std::ostream& operator<<(std::ostream& out, const work_error& e) { return out << e.message(); }

@@ -45,6 +45,11 @@ TEST_CASE("a transport error contains the failed call or the failed request") {
   CHECK(printed(work) == work.message());
 }
 
+TEST_CASE("the message of a failed request is complete, however long its cause is") {
+  const std::string cause(2000, 'x');
+  CHECK(failed_request.with_cause(cause.c_str()).message().ends_with(cause));
+}
+
 TEST_CASE("VERBSPP_TRY returns a failed call and a failed request as a transport error") {
   const auto passed_on = [](auto operation) -> transport_result<int> {
     VERBSPP_TRY(value, operation());
