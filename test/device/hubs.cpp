@@ -360,6 +360,18 @@ TEST_CASE("a failure during a wait for a hub ends the wait and is reported") {
   }
 }
 
+TEST_CASE("poll of a hub returns the failure of a port once the program has read its event") {
+  const testbed bed;
+  const auto hub = must(channel_hub::create(bed.domain));
+  const channel_pair ends = connect_to_hub(bed, hub);
+  std::array<arrival, 1> slot;
+  const failing_device failing("port-down");
+  CHECK(must(hub.poll(slot)).empty());
+  CHECK(must(bed.context.wait_async_event(patience)));
+  CHECK(failure_of(hub.poll(slot)) == error_kind::driver);
+  CHECK(must(hub.poll(slot)).empty());
+}
+
 TEST_CASE("a failure of a hub's queue ends the wait for it and is reported") {
   const testbed bed;
   const auto hub = must(channel_hub::create(bed.domain));

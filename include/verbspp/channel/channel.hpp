@@ -180,8 +180,10 @@ class channel : public detail::core_owner,
   ///
   /// A channel of a hub processes the completions that the hub has found for it, and polls the
   /// hub's queue only if there are none. If the program waits for `file_descriptor`, `poll` also
-  /// reads the events that end a wait, and breaks the channel as `wait` does. It also breaks the
-  /// channel if the limit of a request's continuation was reached.
+  /// reads the events that end a wait, and breaks the channel as `wait` does. Otherwise, it reads
+  /// no events: a loop that only polls does not notice that the peer, a port or the device has
+  /// failed until a request fails. `poll` also breaks the channel if the limit of a request's
+  /// continuation was reached.
   void poll() noexcept;
   /// Waits for an event, in the channel's `wait_mode`: a result that was not taken from its handle,
   /// a message that the inbox has not returned, a stop request for a continuation or coroutine, or

@@ -98,13 +98,15 @@ class channel_hub {
                                                   const message_pool& pool,
                                                   const hub_options& options = {}) noexcept;
 
-  /// Takes the available arrivals, at most one for each slot; never blocks.
+  /// Takes the available arrivals, at most one for each slot; never blocks. Does not read the
+  /// events of the device: a loop that only polls does not notice that a port or the device has
+  /// failed, unless it also calls `context::poll_async_event`.
   /// \returns the slots that were filled, at the beginning of `into`; may be empty
   /// \errors `invalid_input` if there are no slots, if the hub was moved from, or if it has a table
   /// (`hub_clients`); `driver` if the completion queue is broken, which breaks all channels of the
   /// hub; the error of posting receives, if no receive is posted. If another call, such as
-  /// `request_notification`, has read that the device failed (see `wait`), this call returns the
-  /// failure once (`driver`)
+  /// `request_notification` or `context::poll_async_event`, has read that the device failed (see
+  /// `wait`), this call returns the failure once (`driver`)
   [[nodiscard]] result<std::span<arrival>> poll(std::span<arrival> into) const noexcept;
   /// Calls `channel::poll` on each channel that has completions or other news, for an event loop
   /// whose channels have coroutines or continuations. One call makes no more polls than the hub has
