@@ -44,8 +44,9 @@ int grant(const device_limits& most, ibv_qp_cap& capacities, bool shares_receive
   capacities.max_recv_wr = requests(capacities.max_recv_wr);
   if (capacities.max_send_wr != 0) capacities.max_send_sge = std::max(capacities.max_send_sge, 1U);
   if (capacities.max_recv_wr != 0) capacities.max_recv_sge = std::max(capacities.max_recv_sge, 1U);
-  capacities.max_inline_data = (capacities.max_inline_data + inline_granularity - 1) /
-                               inline_granularity * inline_granularity;
+  capacities.max_inline_data =
+      std::min(most.inline_data, (capacities.max_inline_data + inline_granularity - 1) /
+                                     inline_granularity * inline_granularity);
   // As on many network cards, inline data may use the space of the gather elements.
   if (capacities.max_send_wr != 0)
     capacities.max_inline_data =

@@ -357,6 +357,16 @@ TEST_CASE("a device grants no more than its limits", "[.][differ]") {
   CHECK(limits.max_wr <= 100);
 }
 
+TEST_CASE("a queue pair is granted no more inline data than the device allows", "[.][differ]") {
+  connection link(options{.device = "soft2", .inline_data = 100});
+  endpoint& end = link.left;
+  CHECK(end.granted.max_inline_data == 100);
+  CHECK(end.write(1, {end.piece(0, 101)}, link.right.here(), 0, IBV_SEND_INLINE) == EINVAL);
+  REQUIRE(end.write(2, {end.piece(0, 100)}, link.right.here(), 0,
+                    IBV_SEND_INLINE | IBV_SEND_SIGNALED) == 0);
+  CHECK(end.wait().status == IBV_WC_SUCCESS);
+}
+
 TEST_CASE("a device reports its limits, and they can be reached", "[.][differ]") {
   open_context opened("soft1");
   ibv_context* verbs = opened.verbs;
