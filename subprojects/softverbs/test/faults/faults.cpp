@@ -315,6 +315,23 @@ TEST_CASE("faults can take a port down and bring it up again") {
   completes(other, 3, IBV_WC_RETRY_EXC_ERR);
 }
 
+TEST_CASE("a queue pair that is destroyed while its port is down sends no acknowledgement") {
+  connection link(impatient());
+  const standstill held;
+  const faults set;
+  link.left.memory[0] = 7;
+  REQUIRE(link.left.write(1, {link.left.piece(0, 1)}, link.right.here()) == 0);
+  const auto* written = static_cast<volatile unsigned char*>(link.right.memory.data());
+  while (*written != 7) REQUIRE(softverbs_step() == 1);
+  faults::add("port-down");
+  REQUIRE(ibv_destroy_qp(link.right.pair) == 0);
+  link.right.pair = nullptr;
+  faults::add("port-up");
+  for (int steps = 0; steps < 1000 && softverbs_step() == 1; ++steps) {
+  }
+  completes(link.left, 1, IBV_WC_RETRY_EXC_ERR);
+}
+
 TEST_CASE("scheduled changes of a port happen without any call by the program", "[in front]") {
   endpoint end;
   const faults set("after:20ms=port-down; after:40ms=port-up");
