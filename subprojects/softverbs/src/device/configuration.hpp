@@ -38,7 +38,7 @@ inline constexpr int indirection_tables = 4096;
 inline constexpr std::uint32_t indirection_bits = 11;
 inline constexpr int completion_queues = 65536;
 inline constexpr int completion_entries = (1 << 22) - 1;
-inline constexpr int memory_regions = 1 << 20;
+inline constexpr int memory_regions = (1 << 20) - 1;
 inline constexpr std::uint64_t region_bytes = std::uint64_t{1} << 40;
 /// The maximum number of bytes of device memory that can be allocated through one open device.
 inline constexpr std::uint32_t device_memory = std::uint32_t{4} << 20;

@@ -92,7 +92,7 @@ struct published_tables {
   /// Indexed by the lower part of the queue pair number.
   std::array<pair_place, std::size_t{1} << 14> pairs;
   /// Indexed by the index that is part of the key.
-  std::array<published<shown_region>, limits::memory_regions> regions;
+  std::array<published<shown_region>, limits::memory_regions + 1> regions;
 };
 
 /// Creates new tables. Memory is allocated only for the pages that are used. Returns null on

@@ -46,7 +46,7 @@ std::byte* translate(const memory_region& region, std::uint32_t domain, std::uin
 
 int region_table::take_index(std::uint32_t& index) noexcept try {
   if (free_.size() >= resting_indexes ||
-      slots_.size() >= static_cast<std::size_t>(limits::memory_regions)) {
+      slots_.size() > static_cast<std::size_t>(limits::memory_regions)) {
     if (free_.empty()) return ENOMEM;
     index = free_.front();
     free_.pop_front();
