@@ -117,7 +117,7 @@ int without_threads() {
   // limit.
   if (::pthread_attr_setstacksize(&attributes, std::size_t{1} << 47) != 0 ||
       ::pthread_setattr_default_np(&attributes) != 0)
-    return 0;
+    return 4;
   listener_to_errors heard;
   if (error_of_opening() != EAGAIN) return 2;
   return says(heard.line(), "thread") ? 0 : 3;
