@@ -91,7 +91,6 @@ struct [[gnu::visibility("hidden")]] hub_member {
 
   // The members up to `mask_` change only under the hub's lock, except that `take_hang_up` clears
   // `is_hung_up_` without it.
-  std::uint32_t number_ = 0;    ///< the queue pair's number; 0 if there is none
   std::uint64_t expected_ = 0;  ///< the number of places reserved in the hub's queue
   bool knows_failure_ = false;  ///< true if a failed shared receive was passed to the channel
   std::int64_t alarm_ = no_alarm;

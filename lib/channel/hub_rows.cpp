@@ -1,25 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "channel/hub_rows.hpp"
 
+#include <algorithm>
+#include <bit>
 #include <new>
 #include <utility>
 
 namespace verbspp::detail {
 
-std::uint16_t hub_rows::empty[length];
-
-hub_rows::~hub_rows() {
-  if (!pages_) return;
-  for (std::uint32_t i = 0; i < length; ++i)
-    if (pages_.get()[i] != empty) delete[] pages_.get()[i];
-}
-
 bool hub_rows::allocate() noexcept {
+  mask_ = std::bit_ceil(2 * capacity_) - 1;
   rows_ = owned<hub_row[]>(new (std::nothrow) hub_row[capacity_ + 1]);
-  pages_ = owned<std::uint16_t*[]>(new (std::nothrow) std::uint16_t*[length]);
-  if (pages_)
-    for (std::uint32_t i = 0; i < length; ++i) pages_.get()[i] = empty;
-  if (!rows_ || !pages_) return false;
+  chains_ = owned<hub_row*[]>(new (std::nothrow) hub_row*[mask_ + 1]);
+  if (!rows_ || !chains_) return false;
+  std::fill_n(chains_.get(), mask_ + 1, rows_.get());
   rows_.get()[0].keep(hub_row::held);
   for (std::uint32_t i = 0; i + 1 < capacity_; ++i) (*this)[i].next_free = i + 1;
   return true;
@@ -47,19 +41,20 @@ void hub_rows::free(hub_row& row) noexcept {
   row.next_free = std::exchange(first_free_, row.id.index);
 }
 
-bool hub_rows::set_number(std::uint32_t number, const hub_member& member) noexcept {
-  std::uint16_t*& page = pages_.get()[number >> low_bits];
-  if (page == empty) {
-    auto* const made = new (std::nothrow) std::uint16_t[length]();
-    if (made == nullptr) return false;
-    page = made;
-  }
-  page[number & (length - 1)] = static_cast<std::uint16_t>(member.id.index + 1);
-  return true;
+void hub_rows::set_number(std::uint32_t number, const hub_member& member) noexcept {
+  clear_number(member);
+  hub_row& row = of(member);
+  row.number = number;
+  row.next_linked = std::exchange(chain_of(number), &row);
 }
 
-void hub_rows::clear_number(std::uint32_t number, const hub_member& member) noexcept {
-  if (&find(number) == &of(member)) pages_.get()[number >> low_bits][number & (length - 1)] = 0;
+void hub_rows::clear_number(const hub_member& member) noexcept {
+  const hub_row& row = of(member);
+  for (hub_row** link = &chain_of(row.number); *link != nullptr; link = &(*link)->next_linked)
+    if (*link == &row) {
+      *link = row.next_linked;
+      return;
+    }
 }
 
 channel_core* hub_rows::take_news() noexcept {

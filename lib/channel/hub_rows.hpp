@@ -21,6 +21,8 @@ struct alignas(64) hub_row {
   hub_member* member = nullptr;  ///< null if the row has no channel
   channel_id id{};               ///< the id of the current or last channel
   std::uint32_t next_free = none;
+  std::uint32_t number = 0;        ///< the number of the queue pair, while the row is in a chain
+  hub_row* next_linked = nullptr;  ///< in the chain
   hub_row* next_ready = nullptr;
   message_list messages{};
   bool has_news = false;
@@ -51,13 +53,12 @@ struct alignas(64) hub_row {
 /// ready rows; a row in the list may have lost them, or its channel, in the meantime.
 class hub_rows {
  public:
-  /// The maximum number of rows: the table of numbers stores an index plus 1 in 16 bits.
+  /// The maximum number of rows.
   static constexpr std::uint32_t most = UINT16_MAX;
 
   explicit hub_rows(std::uint32_t capacity) noexcept : capacity_(capacity) {}
   hub_rows(const hub_rows&) = delete;
   hub_rows& operator=(const hub_rows&) = delete;
-  ~hub_rows();
   /// \returns false if memory is exhausted
   [[nodiscard]] bool allocate() noexcept;
 
@@ -80,14 +81,17 @@ class hub_rows {
   /// Makes a row without a channel free.
   void free(hub_row& row) noexcept;
 
-  /// Makes the number of a queue pair lead to this channel. \returns false if memory is exhausted
-  [[nodiscard]] bool set_number(std::uint32_t number, const hub_member& member) noexcept;
-  /// Undoes `set_number`, unless the number leads to another channel by now.
-  void clear_number(std::uint32_t number, const hub_member& member) noexcept;
+  /// Makes the number of a queue pair lead to this channel, and no other number.
+  void set_number(std::uint32_t number, const hub_member& member) noexcept;
+  /// Undoes `set_number`; a no-op if the channel has no number.
+  void clear_number(const hub_member& member) noexcept;
   /// The row of the channel whose queue pair has this number; a row without a channel if there is
   /// none.
   [[nodiscard]] hub_row& find(std::uint32_t number) noexcept {
-    return rows_.get()[pages_.get()[number >> low_bits & (length - 1)][number & (length - 1)]];
+    hub_row* row = chain_of(number);
+    while (row->number != number && row->next_linked != nullptr) [[unlikely]]
+      row = row->next_linked;
+    return *row;
   }
 
   [[nodiscard]] bool has_ready() const noexcept { return first_ready_ != nullptr; }
@@ -116,17 +120,19 @@ class hub_rows {
   [[nodiscard]] channel_core* take_news() noexcept;
 
  private:
-  // The table of numbers (24 bits) has two levels. A page, an array of the second level, is
-  // allocated when the first channel needs it.
-  static constexpr unsigned low_bits = 12;
-  static constexpr std::uint32_t length = 1U << low_bits;
-  static std::uint16_t empty[length];  ///< stands for all pages that are not allocated
+  /// The chain of the rows whose numbers have the same lower bits. Devices number queue pairs
+  /// consecutively, or nearly so, so most chains have at most one of these rows. Each chain ends
+  /// with the row without a channel.
+  [[nodiscard]] hub_row*& chain_of(std::uint32_t number) noexcept {
+    return chains_.get()[number & mask_];
+  }
 
   std::uint32_t capacity_;
   std::uint32_t size_ = 0;
   std::uint32_t first_free_ = 0;
-  owned<hub_row[]> rows_{};          ///< the first one is for numbers that no channel has
-  owned<std::uint16_t*[]> pages_{};  ///< their entries are indexes in `rows_`
+  owned<hub_row[]> rows_{};     ///< the first one is for numbers that no channel has
+  owned<hub_row*[]> chains_{};  ///< `mask_ + 1` chains
+  std::uint32_t mask_ = 0;
   hub_row* first_ready_ = nullptr;
   hub_row* last_ready_ = nullptr;
 };

@@ -112,12 +112,8 @@ result<void> hub_state::attach(hub_member& member, std::uint32_t number, unsigne
         "the hub's completion queue has too little room for this channel's requests: create the "
         "hub with more completions (hub_options::completions), or build the channel with shorter "
         "queues");
-  if (!rows_.set_number(number, member)) {
-    room_.give_back(requests);
-    return error::from_errno(ENOMEM, building_in_hub);
-  }
+  rows_.set_number(number, member);
   member.expected_ = requests;
-  member.number_ = number;
   member.knows_failure_ = false;
   listener_.hear_port(port);
   return success();
@@ -128,11 +124,10 @@ void hub_state::detach(hub_member& member, bool is_destroyed) noexcept {
   // Some devices keep the completions of a destroyed queue pair. These completions are processed
   // now, while the number of the queue pair still leads to this channel.
   take_all_completions();
-  rows_.clear_number(member.number_, member);
+  rows_.clear_number(member);
   // If the queue pair still exists, it may complete more requests, so the room stays reserved.
   if (is_destroyed) room_.give_back(member.expected_);
   member.expected_ = 0;
-  member.number_ = 0;
   hub_row& row = rows_.of(member);
   drop_arrivals(row);
   row.is_outdated = row.is_in_turn();

@@ -286,6 +286,41 @@ TEST_CASE("a hub with a pool returns messages together with their channels") {
   CHECK(pool.available() == pool.size());
 }
 
+TEST_CASE("a hub finds each of several channels whose queue pair numbers end in the same bits") {
+  const testbed bed;
+  const auto pool = must(message_pool::create(bed.domain, 16, 64));
+  auto hub = hub_with(bed, pool, {.channels = 3, .completions = 128, .receives = 8});
+  const auto low_bits = [](const channel_pair& of) { return of.left.native_handle()->qp_num % 8; };
+  std::vector<channel_pair> all;
+  // These channels use up numbers, if the device assigns the lowest one that is free.
+  std::vector<prepared_channel> others;
+  for (int tries = 0; all.size() < 3 && tries < 40; ++tries) {
+    channel_pair made = connect_to_hub(bed, *hub);
+    if (all.empty() || low_bits(made) == low_bits(all.front()))
+      all.push_back(std::move(made));
+    else if (tries % 2 == 0)
+      others.push_back(must(small_channel(bed).build()));
+  }
+  const buffer<> from(bed.domain, pattern(64, 2));
+  const auto check_all = [&] {
+    for (channel_pair& each : all) {
+      must(each.right.send({.elements = from.gather()}));
+      CHECK(next_message(*hub, [](channel_id) {}).source == each.left.id());
+    }
+  };
+  check_all();
+  if (all.size() > 1) {
+    channel_pair& last = all.back();
+    static_cast<void>(must(last.left.renew()));
+    static_cast<void>(must(last.right.renew()));
+    must(last.left.handshake(last.right.endpoint()));
+    must(last.right.handshake(last.left.endpoint()));
+    check_all();
+    all.erase(all.begin());
+    check_all();
+  }
+}
+
 TEST_CASE("arrivals wake a sleeping hub and its sleeping channels") {
   const testbed bed;
   const auto pool = must(message_pool::create(bed.domain, 8, 64));
