@@ -31,8 +31,6 @@ result<std::uint32_t> channel_core::post_receives(inbox_state& inbox,
   }
   inboxes_.note_posted(inbox, count);
   receives_.note_posted(count);
-  if (places.is_watched()) [[unlikely]]
-    inbox.batch.hide(count);
   if (returned == 0) return count;
   return post_failure(returned, posting_receive, 1, connection_.capacities().max_receive_elements);
 }

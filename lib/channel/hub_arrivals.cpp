@@ -54,18 +54,30 @@ void hub_state::take_all(std::chrono::steady_clock::time_point stopped_at) noexc
 
 template <bool HasSlots>
 void hub_state::hand_out_shared(const ibv_wc& completion, empty_slots& into) noexcept {
-  const std::uint32_t place = receives_.take_back(completion.wr_id);
+  const std::uint32_t place = place_of_shared_receive(completion.wr_id);
+  receives_.take_back(place);
   pool_places& places = receives_.places();
   hub_row& row = rows_.find(completion.qp_num);
   if (number_of(completion.status) != IBV_WC_SUCCESS) [[unlikely]]
     return fail_shared(completion, place, row);
-  const completed_work work(completion);
-  places.fill(place, work, row.id);
+  places.fill(place, completed_work(completion), row.id);
   if (HasSlots && row.keeps == 0 && row.messages.is_empty()) [[likely]]
-    return into.fill(row.id, {&places, place, work.bytes_filled(0)});
+    return into.fill(row.id, {&places, place, places.record(place).work.bytes_filled(0)});
   if (row.member == nullptr) [[unlikely]]
     return fail_shared(completion, place, row);
-  row.messages.append(places, place);
+  list(place, row);
+}
+
+/// Tells the tools that watch memory which receives have ended.
+void hub_state::end_watch(const ibv_wc* completions, int count) noexcept {
+  for (int i = 0; i < count; ++i)
+    if (const std::uint64_t request = completions[i].wr_id; is_shared_receive(request))
+      receives_.places().end_receive(place_of_shared_receive(request));
+}
+
+/// Appends a message to the list of its channel.
+void hub_state::list(std::uint32_t place, hub_row& row) noexcept {
+  row.messages.append(receives_.places(), place);
   if (row.has_inbox()) return rows_.note_news(row);
   rows_.note_ready(row);
 }
@@ -87,6 +99,8 @@ bool hub_state::take_completions(empty_slots& into) noexcept {
   ibv_wc completions[at_once];
   const int room = static_cast<int>(HasSlots ? std::min(at_once, into.left) : at_once);
   const int filled = ibv_poll_cq(queue_.native_handle(), room, completions);
+  if (is_watched_) [[unlikely]]
+    end_watch(completions, filled);
   for (int i = 0; i < filled; ++i) {
     if (is_shared_receive(completions[i].wr_id)) [[likely]]
       hand_out_shared<HasSlots>(completions[i], into);
@@ -139,7 +153,7 @@ hub_state::empty_slots hub_state::take_listed(empty_slots into) noexcept {
   return into;
 }
 
-std::uint32_t hub_state::take_arrivals(std::span<arrival> into) noexcept {
+std::size_t hub_state::take_arrivals(std::span<arrival> into) noexcept {
   empty_slots slots{.next = into.data(), .left = into.size()};
   if (rows_.has_ready()) [[unlikely]]
     slots = take_listed(slots);
@@ -153,7 +167,7 @@ std::uint32_t hub_state::take_arrivals(std::span<arrival> into) noexcept {
   receives_.refill();
   if (rows_.has_ready()) [[unlikely]]
     slots = take_listed(slots);
-  return static_cast<std::uint32_t>(into.size() - slots.left);
+  return into.size() - slots.left;
 }
 
 hub_state::found hub_state::found_none(cause& failed) const noexcept {
@@ -166,7 +180,7 @@ hub_state::found hub_state::found_none(cause& failed) const noexcept {
 
 hub_state::found hub_state::look_for_arrivals(std::span<arrival> into, cause& failed) noexcept {
   const brief_guard guard(lock_);
-  const std::uint32_t count = take_arrivals(into);
+  const std::size_t count = take_arrivals(into);
   if (count == 0) return found_none(failed);
   return {.count = count, .has_more = has_more()};
 }
@@ -246,16 +260,15 @@ result<hub_turn> hub_turn::poll(const hub_reference& hub) noexcept {
   return taken;
 }
 
-result<std::span<arrival>> hub_state::wait(std::span<arrival> into, call_limit limit) noexcept {
+std::size_t hub_state::take(std::span<arrival> into) noexcept {
   lock_.lock();
-  const std::uint32_t count = take_arrivals(into);
+  const std::size_t count = take_arrivals(into);
   const bool is_all = !has_more();
   lock_.unlock();
-  if (count == 0) [[unlikely]]
-    return wait_longer(into, limit);
-  if (!is_all) [[unlikely]]
+  // If there are no arrivals, the caller will wait, and the wait makes the calls.
+  if (!is_all && count != 0) [[unlikely]]
     do_more();
-  return into.first(count);
+  return count;
 }
 
 }  // namespace detail
@@ -287,11 +300,16 @@ result<std::span<arrival>> channel_hub::poll(std::span<arrival> into) const noex
   return state_->poll(into);
 }
 
-result<std::span<arrival>> channel_hub::wait(std::span<arrival> into,
-                                             call_limit limit) const noexcept {
-  if (has_objection(state_.get(), into)) [[unlikely]]
-    return objection(state_.get(), into);
-  return state_->wait(into, limit);
+std::size_t channel_hub::take(std::span<arrival> into) const noexcept {
+  if (!state_ || state_->has_table()) [[unlikely]]
+    return 0;
+  return state_->take(into);
+}
+
+result<std::span<arrival>> channel_hub::wait_longer(std::span<arrival> into,
+                                                    call_limit limit) const noexcept {
+  if (has_objection(state_.get(), into)) return objection(state_.get(), into);
+  return state_->wait_longer(into, limit);
 }
 
 }  // namespace verbspp

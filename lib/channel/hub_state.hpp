@@ -14,6 +14,7 @@
 #include <verbspp/channel/detail/hub_reference.hpp>
 #include <verbspp/channel/detail/hub_turn.hpp>
 #include <verbspp/device/detail/async_listener.hpp>
+#include <verbspp/memory/detail/watched_memory.hpp>
 #include <verbspp/queue/completion_queue.hpp>
 #include <verbspp/queue/queue_accounting.hpp>
 #include <verbspp/queue/shared_receive_queue.hpp>
@@ -119,9 +120,11 @@ class [[gnu::visibility("hidden")]] hub_state {
   [[nodiscard]] bool has_table() const noexcept { return table_ != nullptr; }
   [[nodiscard]] result<std::span<arrival>> poll(std::span<arrival> into) noexcept;
   [[nodiscard]] result<void> poll_channels() noexcept;
+  /// Implements `channel_hub::take`.
+  [[nodiscard, gnu::always_inline]] inline std::size_t take(std::span<arrival> into) noexcept;
   /// Waits for at least one arrival.
-  [[nodiscard, gnu::always_inline]] inline result<std::span<arrival>> wait(
-      std::span<arrival> into, call_limit limit) noexcept;
+  [[nodiscard]] result<std::span<arrival>> wait_longer(std::span<arrival> into,
+                                                       call_limit limit) noexcept;
   /// The next three functions implement the functions of `channel_hub` for event loops.
   [[nodiscard]] int loop_descriptor() noexcept;
   [[nodiscard]] result<bool> request_notification() noexcept;
@@ -148,7 +151,7 @@ class [[gnu::visibility("hidden")]] hub_state {
   [[nodiscard]] result<void> start(const message_pool* pool, const hub_options& options) noexcept;
 
   struct found {
-    std::uint32_t count = 0;
+    std::size_t count = 0;
     bool is_short = false;  ///< the pool has too few free places for the receives
     /// True if there are arrivals for other threads, or calls that were handed over.
     bool has_more = false;
@@ -158,7 +161,7 @@ class [[gnu::visibility("hidden")]] hub_state {
   /// The error if looking for arrivals has failed; otherwise empty.
   using cause = std::optional<error>;
   /// Takes arrivals, and refills the shared receive queue. \returns the number of slots filled
-  [[gnu::always_inline]] inline std::uint32_t take_arrivals(std::span<arrival> into) noexcept;
+  [[gnu::always_inline]] inline std::size_t take_arrivals(std::span<arrival> into) noexcept;
   [[nodiscard]] bool has_more() const noexcept { return rows_.has_ready() || calls_.has_some(); }
   [[nodiscard]] found look_for_arrivals(std::span<arrival> into, cause& failed) noexcept;
   [[nodiscard]] found look_for_turn(hub_turn& taken, cause& failed) noexcept;
@@ -172,8 +175,6 @@ class [[gnu::visibility("hidden")]] hub_state {
   /// failure of the device that no poll has returned yet, if there is one.
   template <class Find>
   [[nodiscard]] result<found> poll_with(Find find, bool takes_events = true) noexcept;
-  [[nodiscard, gnu::noinline]] result<std::span<arrival>> wait_longer(std::span<arrival> into,
-                                                                      call_limit limit) noexcept;
   /// Wakes waiting threads and event loops, because there are arrivals or calls for which no
   /// completion will wake them.
   void wake_waiting() noexcept;
@@ -220,6 +221,8 @@ class [[gnu::visibility("hidden")]] hub_state {
   template <bool HasSlots>
   [[gnu::always_inline]] inline void hand_out_shared(const ibv_wc& completion,
                                                      empty_slots& into) noexcept;
+  void end_watch(const ibv_wc* completions, int count) noexcept;
+  [[gnu::noinline]] void list(std::uint32_t place, hub_row& row) noexcept;
   void fail_shared(const ibv_wc& completion, std::uint32_t place, hub_row& row) noexcept;
   void lose_queue(int returned) noexcept;
   /// Fills slots with the arrivals of ready rows.
@@ -236,12 +239,13 @@ class [[gnu::visibility("hidden")]] hub_state {
   }
   void drop_arrivals(hub_row& row) noexcept;
 
+  brief_lock lock_{};  // comes first, so that calls of its functions need not compute its address
   unsigned references_ = 1;
   protection_domain domain_;
   completion_queue queue_;
   wait_mode waiting_;
+  bool is_watched_ = device_memory_is_watched();
 
-  brief_lock lock_{};
   int lost_ = 0;  ///< the negative value that a failed poll returned; 0: none
   completion_queue_accounting room_;
   hub_rows rows_;

@@ -30,14 +30,19 @@ result<void> inbox_state::fill() noexcept {
   return success();
 }
 
-VERBSPP_DATA_PATH result<message> inbox_state::message_in(std::uint32_t place) noexcept {
+VERBSPP_DATA_PATH inbox::taken_place inbox_state::filled(std::uint32_t place) noexcept {
   pool_places& places = *pool.places();
-  result<message> made(std::in_place, &places, place, places.record(place).work.bytes_filled(0));
+  const std::uint32_t size = places.record(place).work.bytes_filled(0);
   // If `fill` fails, `next` tries again, and returns the error once there are neither receives nor
   // messages.
   if (is_due()) [[unlikely]]
     static_cast<void>(fill());
-  return made;
+  return {.places = &places, .place = place, .size = size};
+}
+
+VERBSPP_DATA_PATH result<message> inbox_state::message_in(std::uint32_t place) noexcept {
+  const inbox::taken_place taken = filled(place);
+  return result<message>(std::in_place, taken.places, taken.place, taken.size);
 }
 
 std::optional<result<message>> inbox_state::refusal() noexcept {
@@ -217,14 +222,19 @@ std::optional<result<message>> inbox::next_arrived() noexcept {
   return state_->next_arrived();
 }
 
-result<message> inbox::wait(call_limit limit) noexcept {
+inbox::taken_place inbox::take() noexcept {
   if (!state_) [[unlikely]]
-    return moved_from();
+    return {};
   detail::inbox_state& mine = *state_.get();
   const std::uint32_t place = mine.take();
   if (place == detail::inbox_state::nothing) [[unlikely]]
-    return mine.wait_longer(limit);
-  return mine.message_in(place);
+    return {};
+  return mine.filled(place);
+}
+
+result<message> inbox::wait_longer(call_limit limit) noexcept {
+  if (!state_) return moved_from();
+  return state_->wait_longer(limit);
 }
 
 }  // namespace verbspp

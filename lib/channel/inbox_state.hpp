@@ -10,7 +10,6 @@
 #include <verbspp/channel/inbox.hpp>
 #include <verbspp/channel/message.hpp>
 #include <verbspp/channel/message_pool.hpp>
-#include <verbspp/memory/detail/watched_memory.hpp>
 
 #include <cstdint>
 #include <optional>
@@ -44,7 +43,9 @@ struct [[gnu::visibility("hidden")]] inbox_state {
   /// As `take_arrived`, but does not take messages from the hub. \param places the places of the
   /// pool
   [[nodiscard]] std::uint32_t take_listed(pool_places& places) noexcept;
-  /// Returns a message that was taken, and posts receives if that is due.
+  /// Returns the place of a message that was taken, and posts receives if that is due.
+  [[nodiscard]] inbox::taken_place filled(std::uint32_t place) noexcept;
+  /// As `filled`, but returns the message.
   [[nodiscard]] result<message> message_in(std::uint32_t place) noexcept;
   /// Posts receives in batches while there is room for a batch, and the pool has free places. If
   /// the hub posts the receives, only checks the state of the channel.
@@ -129,11 +130,9 @@ VERBSPP_DATA_PATH void inbox_list::note_posted(inbox_state& inbox, std::uint32_t
   inbox.in_use += count;
 }
 
-VERBSPP_DATA_PATH std::uint32_t inbox_list::take_posted(inbox_state& inbox) noexcept {
-  pool_places& places = *inbox.pool.places();
-  if (places.is_watched()) [[unlikely]]
-    device_returns(reinterpret_cast<std::uintptr_t>(places.at(inbox.places_posted.first)),
-                   places.place_size());
+VERBSPP_DATA_PATH std::uint32_t inbox_list::take_posted(inbox_state& inbox,
+                                                        pool_places& places) noexcept {
+  places.end_receive(inbox.places_posted.first);
   --inbox.posted;
   return inbox.places_posted.unlink_first(places);
 }
@@ -161,9 +160,10 @@ VERBSPP_DATA_PATH void inbox_list::deliver(inbox_state& inbox, std::uint32_t pla
 
 VERBSPP_DATA_PATH std::uint32_t channel_core::receive_message(inbox_state& inbox,
                                                               const ibv_wc& completion) noexcept {
-  const std::uint32_t place = inboxes_.take_posted(inbox);
+  pool_places& places = *inbox.pool.places();
+  const std::uint32_t place = inboxes_.take_posted(inbox, places);
   receives_.note_left();
-  inbox.pool.places()->fill(place, completed_work(completion), {});
+  places.fill(place, completed_work(completion), {});
   return place;
 }
 

@@ -4,7 +4,6 @@
 #include <verbspp/base/detail/owned.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/channel/detail/pool_places.hpp>
-#include <verbspp/memory/detail/watched_memory.hpp>
 
 #include <infiniband/verbs.h>
 
@@ -54,7 +53,7 @@ class receive_batch {
   [[nodiscard, gnu::always_inline]] std::uint32_t fill(pool_places& places, std::uint32_t wanted,
                                                        WrId wr_id) noexcept {
     entry* next = entries_.get();
-    return places.take(wanted, [&](std::uint32_t, std::uint32_t place) {
+    return places.take(wanted, [&](std::uint32_t place) {
       next->element.addr = reinterpret_cast<std::uintptr_t>(places.at(place));
       next->request.wr_id = wr_id(place);
       ++next;
@@ -76,15 +75,13 @@ class receive_batch {
     std::uint32_t accepted = 0;
     if (rejected != nullptr)
       while (accepted < count && &all[accepted].request != rejected) ++accepted;
-    for (std::uint32_t i = accepted; i < count; ++i)
-      places.give_back_unfilled(places.place_of(all[i].element));
+    for (std::uint32_t i = accepted; i < count; ++i) {
+      const std::uint32_t place = places.place_of(all[i].element);
+      places.end_receive(place);
+      places.give_back_unfilled(place);
+    }
     count = accepted;
     return returned;
-  }
-  /// Marks the memory of the first `count` receives as being written by the device.
-  void hide(std::uint32_t count) const noexcept {
-    for (std::uint32_t i = 0; i < count; ++i)
-      device_takes(entries_.get()[i].element.addr, entries_.get()[i].element.length);
   }
   [[nodiscard]] const ibv_recv_wr& request(std::uint32_t i) const noexcept {
     return entries_.get()[i].request;

@@ -4,7 +4,7 @@
 #include "device/async_events.hpp"
 #include <verbspp/base/destroy_failure.hpp>
 #include <verbspp/channel/detail/channel_core.hpp>
-#include <verbspp/memory/detail/watched_memory.hpp>
+#include <verbspp/channel/detail/wr_id.hpp>
 
 #include <infiniband/verbs.h>
 
@@ -27,7 +27,11 @@ shared_receives::~shared_receives() {
   forget_async_events(places().domain().context(), async_event_element::shared_receive_queue,
                       reinterpret_cast<std::uintptr_t>(released.assume_value()));
   for (std::uint32_t place = 0; place < places().count(); ++place)
-    if (is_posted_.get()[place]) places().give_back_unfilled(take_back(place));
+    if (is_posted_.get()[place]) {
+      take_back(place);
+      places().end_receive(place);
+      places().give_back_unfilled(place);
+    }
 }
 
 result<void> shared_receives::open(const protection_domain& domain, const message_pool& pool,
@@ -50,7 +54,7 @@ void shared_receives::post() noexcept {
   while (is_due()) {
     const std::uint32_t filled = batch_.fill(places(), refill_, [this](std::uint32_t place) {
       is_posted_.get()[place] = true;
-      return shared_receive << operation_at | std::uint64_t{place};
+      return first_shared_receive + place;
     });
     if (filled == 0) return;
     std::uint32_t count = filled;
@@ -58,9 +62,7 @@ void shared_receives::post() noexcept {
       return ibv_post_srq_recv(queue_->native_handle(), list, rejected);
     });
     for (std::uint32_t i = count; i < filled; ++i)
-      is_posted_.get()[static_cast<std::uint32_t>(batch_.request(i).wr_id)] = false;
-    if (places().is_watched()) [[unlikely]]
-      batch_.hide(count);
+      is_posted_.get()[place_of_shared_receive(batch_.request(i).wr_id)] = false;
     posted_ += count;
     if (returned != 0) {
       failure_ = post_failure(returned, "ibv_post_srq_recv", 1, 1);
@@ -68,10 +70,6 @@ void shared_receives::post() noexcept {
     }
     failure_.reset();
   }
-}
-
-void shared_receives::end_watch(std::uint32_t place) const noexcept {
-  device_returns(reinterpret_cast<std::uintptr_t>(places().at(place)), places().place_size());
 }
 
 }  // namespace verbspp::detail

@@ -53,20 +53,15 @@ class shared_receives {
   [[nodiscard]] std::optional<error> failure() const noexcept {
     return posted_ == 0 ? failure_ : std::nullopt;
   }
-  /// Records that a receive is no longer posted. \param request its `wr_id` \returns its place
-  [[nodiscard, gnu::always_inline]] std::uint32_t take_back(std::uint64_t request) noexcept {
-    const auto place = static_cast<std::uint32_t>(request);
+  /// Records that the receive with this place is no longer posted.
+  [[gnu::always_inline]] void take_back(std::uint32_t place) noexcept {
     assert(is_posted_.get()[place]);
     is_posted_.get()[place] = false;
     --posted_;
-    if (places().is_watched()) [[unlikely]]
-      end_watch(place);
-    return place;
   }
 
  private:
   void post() noexcept;
-  void end_watch(std::uint32_t place) const noexcept;
 
   std::optional<message_pool> pool_{};
   std::optional<shared_receive_queue> queue_{};

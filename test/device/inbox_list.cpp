@@ -37,7 +37,7 @@ struct inboxes {
   }
   /// Completes the next receive of an inbox. \returns its place
   std::uint32_t complete(inbox_state& inbox) {
-    const std::uint32_t place = list.take_posted(inbox);
+    const std::uint32_t place = list.take_posted(inbox, places());
     places().fill(place, {0, 64, 0, 0}, {});
     list.deliver(inbox, place);
     return place;
@@ -47,7 +47,7 @@ struct inboxes {
     std::vector<const inbox_state*> failed;
     list.flush([&](inbox_state& inbox) {
       failed.push_back(&inbox);
-      places().give_back_unfilled(list.take_posted(inbox));
+      places().give_back_unfilled(list.take_posted(inbox, places()));
       --inbox.in_use;
       list.delete_if_finished(inbox);
     });

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <verbspp/base/config.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/base/wait_limit.hpp>
 #include <verbspp/channel/call_limit.hpp>
@@ -15,6 +16,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <iosfwd>
 #include <span>
@@ -127,8 +129,13 @@ class channel_hub {
   /// the error of a port is returned until the port is active again.
   /// \errors as `poll` with slots; `timed_out`; `cancelled` if a stop was requested; `driver` for
   /// these failures; `resource_exhausted`
-  [[nodiscard]] result<std::span<arrival>> wait(std::span<arrival> into,
-                                                call_limit limit) const noexcept;
+  [[nodiscard]] VERBSPP_DATA_PATH result<std::span<arrival>> wait(std::span<arrival> into,
+                                                                  call_limit limit) const noexcept {
+    const std::size_t count = take(into);
+    if (count == 0) [[unlikely]]
+      return wait_longer(into, limit);
+    return into.first(count);
+  }
 
   /// Reports the channel with this id as if it had news, and wakes a waiting thread: the program
   /// gets an arrival without a message, and a client of `hub_clients` gets a turn. So any thread
@@ -181,6 +188,12 @@ class channel_hub {
   friend class hub_scheduler;
 
   explicit channel_hub(detail::hub_reference state) noexcept : state_(std::move(state)) {}
+  /// Like `poll` with slots. \returns the number of slots filled; 0 also in case of an error, which
+  /// `wait_longer` returns
+  [[nodiscard]] std::size_t take(std::span<arrival> into) const noexcept;
+  /// Implements `wait`, if no arrivals were available.
+  [[nodiscard]] result<std::span<arrival>> wait_longer(std::span<arrival> into,
+                                                       call_limit limit) const noexcept;
 
   detail::hub_reference state_;
 };

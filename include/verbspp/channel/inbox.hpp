@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <verbspp/base/config.hpp>
 #include <verbspp/base/detail/owned.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/base/wait_limit.hpp>
@@ -11,6 +12,7 @@
 #include <cstdint>
 #include <iosfwd>
 #include <optional>
+#include <utility>
 
 namespace verbspp {
 
@@ -88,7 +90,13 @@ class inbox {
   /// Waits for the next message. If no limit is given, the channel's default limit applies. The
   /// limit only ends this call: the receives stay posted, since the pool owns their memory.
   /// \errors as `next` and `channel::wait`; `timed_out`; `cancelled` if a stop was requested
-  [[nodiscard]] result<message> wait(call_limit limit = call_limit::of_channel()) noexcept;
+  [[nodiscard]] VERBSPP_DATA_PATH result<message> wait(
+      call_limit limit = call_limit::of_channel()) noexcept {
+    const taken_place next = take();
+    if (next.places == nullptr) [[unlikely]]
+      return wait_longer(limit);
+    return result<message>(std::in_place, next.places, next.place, next.size);
+  }
 
   /// Like `wait`, but awaits the next message in a coroutine; include `<verbspp/coroutine.hpp>`.
   /// `channel::poll` resumes the coroutine. If several coroutines wait, they get messages in the
@@ -116,6 +124,14 @@ class inbox {
 
  private:
   friend detail::caller_core;  // takes the places of messages directly
+  friend detail::inbox_state;
+
+  /// The arguments of a message's constructor. A function returns this object in registers.
+  struct taken_place {
+    detail::pool_places* places = nullptr;
+    std::uint32_t place = 0;
+    std::uint32_t size = 0;
+  };
 
   explicit inbox(detail::owned<detail::inbox_state>&& state) noexcept;
   [[nodiscard]] static result<inbox> open(detail::channel_core& core, const message_pool& pool,
@@ -123,6 +139,11 @@ class inbox {
   [[nodiscard]] static result<inbox> open_shared(detail::channel_core& core,
                                                  const message_pool& pool) noexcept;
   void leave() noexcept;
+  /// Like `next`, but returns the place of the message. No place in case of an error, which
+  /// `wait_longer` returns.
+  [[nodiscard]] taken_place take() noexcept;
+  /// Implements `wait`, if no message has arrived.
+  [[nodiscard]] result<message> wait_longer(call_limit limit) noexcept;
 
   detail::owned<detail::inbox_state> state_;  ///< null if the inbox was moved from
 };

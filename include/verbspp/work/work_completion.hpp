@@ -46,7 +46,8 @@ class completed_work {
   /// but does not write to its memory.
   [[nodiscard]] VERBSPP_DATA_PATH std::uint32_t bytes_filled(
       std::uint32_t otherwise) const noexcept {
-    if (opcode_ == IBV_WC_RECV || opcode_ == IBV_WC_RDMA_READ) return byte_count_;
+    if (opcode_ == IBV_WC_RECV || opcode_ == IBV_WC_RDMA_READ) [[likely]]
+      return byte_count_;
     return is_receive() ? 0 : otherwise;
   }
   /// The peer's immediate data; empty if the message had none.

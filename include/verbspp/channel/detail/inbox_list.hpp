@@ -11,6 +11,7 @@
 namespace verbspp::detail {
 
 struct inbox_state;
+class pool_places;
 
 /// The inboxes of a channel, with their posted receives and arrived messages. An inbox that was
 /// destroyed stays in the list until its last posted receive has finished. The functions that
@@ -47,7 +48,7 @@ class inbox_list {
   void note_posted(inbox_state& inbox, std::uint32_t count) noexcept;
   /// Removes and returns the place of the receive that completes next. The place still counts as
   /// in use, and its record has to be updated. \pre a receive is posted
-  [[nodiscard]] std::uint32_t take_posted(inbox_state& inbox) noexcept;
+  [[nodiscard]] std::uint32_t take_posted(inbox_state& inbox, pool_places& places) noexcept;
   /// Deletes the state of a destroyed inbox that has no posted receives; otherwise a no-op.
   void delete_if_finished(inbox_state& inbox) noexcept;
   /// Gives each inbox a new tag, and calls `fail(inbox)` for each of its posted receives. `fail`

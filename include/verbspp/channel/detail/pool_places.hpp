@@ -71,9 +71,10 @@ class pool_places : public memory_keeper {
     return needs_care() ? take_with_care() : unlist();
   }
 
-  /// Takes up to `wanted` free places for receives, and calls `function(i, place)` for each. The
+  /// Takes up to `wanted` free places for receives, and calls `function(place)` for each. The
   /// places stay linked in the order of these calls; the last one stays linked to the rest of the
-  /// free list. \returns the number of places taken
+  /// free list. The program must not access them until `end_receive`. \returns the number of places
+  /// taken
   template <class Function>
   [[nodiscard]] VERBSPP_DATA_PATH std::uint32_t take(std::uint32_t wanted,
                                                      Function function) noexcept {
@@ -82,14 +83,17 @@ class pool_places : public memory_keeper {
     std::uint32_t place = first_;
     for (; count < wanted && place != place_record::end_of_list; ++count) {
       const std::uint32_t next = record(place).next;
-      if (is_watched_) [[unlikely]]
-        show(place);
-      function(count, place);
+      function(place);
       place = next;
     }
     first_ = place;
     uses_ += count;
     return count;
+  }
+  /// Records that the receive of a place has ended: the program may access the place.
+  VERBSPP_DATA_PATH void end_receive(std::uint32_t place) noexcept {
+    if (is_watched_) [[unlikely]]
+      show(place);
   }
   /// Returns a place to the pool. This may delete the places.
   VERBSPP_DATA_PATH void give_back(std::uint32_t place) noexcept {
@@ -138,7 +142,6 @@ class pool_places : public memory_keeper {
   [[nodiscard]] const protection_domain& domain() const noexcept {
     return buffer_.protection_domain();
   }
-  [[nodiscard]] bool is_watched() const noexcept { return is_watched_; }
 
  private:
   pool_places(registered_buffer<>&& buffer, owned<place_record[]>&& records, std::uint32_t count,

@@ -31,10 +31,15 @@ inline constexpr std::uint64_t below_operation = (std::uint64_t{1} << operation_
 /// The highest byte of the `wr_id` of an inbox's receives. The lowest 4 bytes are the place in the
 /// inbox's pool, and the bytes between them identify the inbox and the connection.
 inline constexpr std::uint64_t inbox_receive = 0xfe;
-/// The highest byte of the `wr_id` of a hub's shared receives.
-inline constexpr std::uint64_t shared_receive = 0xff;
+/// The `wr_id` of a hub's shared receive is this number plus the place in the hub's pool. Its
+/// highest byte is 0xff. The number fits into an instruction that compares, as a constant of 32
+/// bits.
+inline constexpr std::uint64_t first_shared_receive = ~std::uint64_t{0} << 30;
 [[nodiscard]] constexpr bool is_shared_receive(std::uint64_t wr_id) noexcept {
-  return wr_id >= shared_receive << operation_at;
+  return wr_id >= first_shared_receive;
+}
+[[nodiscard]] constexpr std::uint32_t place_of_shared_receive(std::uint64_t wr_id) noexcept {
+  return static_cast<std::uint32_t>(wr_id - first_shared_receive);
 }
 static_assert(static_cast<std::uint64_t>(work_operation::receive) == 0x80);
 static_assert(static_cast<std::uint64_t>(work_operation::bind_memory_window) < 0x80);
