@@ -85,6 +85,7 @@ template <access_flags Rights>
 struct registered_pages {
   std::size_t size;             ///< the number of elements
   std::uint32_t length_of_all;  ///< bytes of the buffer; 0 if too long for one element of a request
+  std::uint32_t lkey;           ///< a copy of the region's, next to the length
   dependent<page_range, Rights> memory;
   memory_region<Rights> region;
 };
@@ -172,7 +173,7 @@ class VERBSPP_CONSUMABLE registered_buffer {
     const std::size_t length = elements.size_bytes();
     auto* const owned = new (std::nothrow)
         pages_type{count, length <= UINT32_MAX ? static_cast<std::uint32_t>(length) : 0,
-                   std::move(pages), std::move(region)};
+                   region.lkey().value(), std::move(pages), std::move(region)};
     if (owned == nullptr)
       return error(error_kind::resource_exhausted, "allocate registered buffer",
                    "there is not enough memory for the buffer's internal record");
@@ -309,8 +310,8 @@ class VERBSPP_CONSUMABLE registered_buffer {
   /// \pre `is_one_element()`
   template <class Part>
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH Part all() const noexcept {
-    return Part::from_native({reinterpret_cast<std::uintptr_t>(first_), pages_->length_of_all,
-                              pages_->region.lkey().value()});
+    return Part::from_native(
+        {reinterpret_cast<std::uintptr_t>(first_), pages_->length_of_all, pages_->lkey});
   }
 
   /// Returns one field of the object at `index` as a gather element, for the device to read:
