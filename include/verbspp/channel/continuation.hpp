@@ -18,6 +18,11 @@ namespace detail {
 
 class continuation_list;
 
+/// The links of a continuation in its list, which is sorted by the keys.
+struct continuation_links : list_links {
+  std::uint64_t key = 0;
+};
+
 }  // namespace detail
 
 /// A function that a channel calls once, when a request has finished: the basis of callbacks,
@@ -48,7 +53,7 @@ class continuation_list;
 /// The program owns the object, and has to keep it until the call. Destroying it cancels only the
 /// call: the request continues. The object can be used again after the call. It can be neither
 /// copied nor moved. Thread rule: as for the channel.
-class continuation : detail::list_links {
+class continuation : detail::continuation_links {
  public:
   using function = void (*)(continuation& self) noexcept;
 
@@ -101,8 +106,8 @@ class continuation : detail::list_links {
  private:
   friend detail::continuation_list;
 
-  VERBSPP_DATA_PATH void begin(std::uint64_t key) noexcept {
-    key_ = key;
+  VERBSPP_DATA_PATH void begin(std::uint64_t of) noexcept {
+    key = of;
     has_expired_ = false;
     if (limit_) [[unlikely]] {
       limit_->end();
@@ -116,7 +121,6 @@ class continuation : detail::list_links {
   }
 
   function call_;
-  std::uint64_t key_ = 0;                           ///< the list is sorted by this key
   std::optional<detail::stoppable_limit> limit_{};  ///< the program's limit, or the default limit
   bool is_default_ = false;
   bool has_expired_ = false;
@@ -128,7 +132,7 @@ namespace detail {
 /// for other continuations.
 class continuation_list {
  public:
-  continuation_list() noexcept : head_{&head_, &head_} {}
+  continuation_list() noexcept : head_{{&head_, &head_}, ~std::uint64_t{0}} {}
   continuation_list(const continuation_list&) = delete;
   continuation_list& operator=(const continuation_list&) = delete;
   ~continuation_list() { assert(is_empty()); }
@@ -139,7 +143,7 @@ class continuation_list {
   /// True if the list has a continuation whose key is below the one that `key` returns.
   template <class Key>
   [[nodiscard]] VERBSPP_DATA_PATH bool has_below(const Key& key) const noexcept {
-    return !is_empty() && first().key_ < key();
+    return static_cast<const continuation_links*>(head_.next)->key < key();
   }
   /// Adds a continuation behind all others whose keys are not higher. Usually that is the end of
   /// the list.
@@ -147,14 +151,14 @@ class continuation_list {
     one.unlink();
     one.begin(key);
     list_links* before = head_.previous;
-    while (before != &head_ && of(before).key_ > key) [[unlikely]]
+    while (before != &head_ && of(before).key > key) [[unlikely]]
       before = before->previous;
     one.link_before(*before->next);
   }
   /// Adds a new continuation at the end of the list. \pre no other key is higher
   VERBSPP_DATA_PATH void append(continuation& one, std::uint64_t key) noexcept {
-    assert(!one.is_waiting() && (is_empty() || of(head_.previous).key_ <= key));
-    one.key_ = key;
+    assert(!one.is_waiting() && (is_empty() || of(head_.previous).key <= key));
+    one.key = key;
     one.link_before(head_);
   }
   /// Calls `function` with each continuation whose key is at least `lowest`. The function may
@@ -164,7 +168,7 @@ class continuation_list {
     for (list_links* each = head_.next; each != &head_;) {
       continuation& one = of(each);
       each = each->next;
-      if (one.key_ >= lowest) function(one);
+      if (one.key >= lowest) function(one);
     }
   }
 
@@ -173,7 +177,7 @@ class continuation_list {
     return static_cast<continuation&>(*links);
   }
 
-  list_links head_;
+  continuation_links head_;  ///< its key is higher than all others
 };
 
 }  // namespace detail
