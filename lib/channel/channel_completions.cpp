@@ -326,12 +326,10 @@ VERBSPP_DATA_PATH void channel_core::call_due_and_late() noexcept {
   if (due == nullptr && continuations_.is_empty()) return;
   // Keeps the core alive, because a continuation may destroy the channel.
   ++callers_;
-  open_handle();
   if (due != nullptr) call_all(due);
   if (due == nullptr || --polls_to_look_ == 0) call_late_continuations();
   if (member_) pass_alarm();
-  --callers_;
-  drop_handle();
+  end_caller();
 }
 
 void channel_core::run_continuations() noexcept { call_due_and_late(); }

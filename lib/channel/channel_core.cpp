@@ -310,15 +310,15 @@ void channel_core::abandon() noexcept {
   is_orphan_ = true;
   sends_.set_suspect(true);
   leave_hub();
-  open_handle();
+  ++callers_;
   while (continuation* const left = continuations_.take_any()) left->call();
-  drop_handle();
+  end_caller();
 }
 
-/// Called when the last handle is dropped while results are suspect (see `send_window`).
 void channel_core::go_if_unused() noexcept {
+  if (handles_ != 0) return;
   if (is_orphan_) {
-    delete this;
+    if (callers_ == 0) delete this;
   } else if (!connection_.failure()) {
     sends_.forget_earlier();
     sends_.set_suspect(false);

@@ -124,7 +124,7 @@ result<wait_end> channel_core::wait_for_message(const looking& look,
 bool channel_core::has_news(std::uint64_t known) const noexcept {
   const std::uint32_t held =
       outstanding() - inboxes_.posted() - sends_.unheld() - receives_.unheld();
-  const std::uint32_t without_result = inboxes_.count() + scopes_.count() + callers_ + held;
+  const std::uint32_t without_result = inboxes_.count() + scopes_.count() + held;
   return connection_.failure() || handles_ > without_result || inboxes_.has_messages() ||
          completed() != known || handed_.has_some() || continuations_.has_stop();
 }

@@ -575,7 +575,15 @@ class channel_core {
       request one, call_limit limit) noexcept;
   [[nodiscard]] std::optional<work_error> failure_of(request one) noexcept;
   [[nodiscard]] bool has_lost_memory(const std::optional<work_error>& failure) const noexcept;
+  /// Called when `handles_` or `callers_` may have become 0 while results are suspect. Destroys the
+  /// core if the channel was destroyed, and both are 0.
   void go_if_unused() noexcept;
+  /// Subtracts one from `callers_`. This may destroy the core.
+  VERBSPP_DATA_PATH void end_caller() noexcept {
+    --callers_;
+    if (sends_.is_suspect()) [[unlikely]]
+      go_if_unused();
+  }
 
   // Completions.
   bool collect_with_care() noexcept;
@@ -674,7 +682,7 @@ class channel_core {
 
   send_window sends_{};
   channel_connection connection_;
-  std::uint32_t handles_ = 0;  ///< handles, inboxes, open scopes, and `callers_`
+  std::uint32_t handles_ = 0;  ///< handles, inboxes, and open scopes
   inbox_list inboxes_{};
   unsigned users_ = 0;       ///< threads inside the channel's functions, for assertions
   std::uint64_t known_ = 0;  ///< the number of completed requests that waits have reported
@@ -691,7 +699,7 @@ class channel_core {
   handed_calls handed_{};
   condition has_handed_;         ///< is waiting while a call is expected
   std::uint32_t expecting_ = 0;  ///< operations that expect a call
-  std::uint32_t callers_ = 0;    ///< running calls of `call_due_and_late`; each counts as a handle
+  std::uint32_t callers_ = 0;    ///< running calls of functions that call continuations
   /// The number of further polls with due continuations before the limits are checked.
   std::uint32_t polls_to_look_ = 16;
   receive_slots receives_{};
