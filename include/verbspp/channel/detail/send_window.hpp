@@ -210,8 +210,9 @@ class send_window {
 
  private:
   /// The record of one request. Slots in the ring are reused, so `scope` and `run_first` are stale
-  /// if `number` differs from the request's number.
-  struct record {
+  /// if `number` differs from the request's number. The size is a power of 2, so that a record is
+  /// found by a shift instead of a multiplication.
+  struct alignas(64) record {
     std::uint64_t number = 0;
     scope_state* scope = nullptr;  ///< the scope that has a run ending with this request, if any
     std::uint64_t run_first = 0;
