@@ -55,7 +55,8 @@ class awaited : public condition {
   }
   void leave_line() noexcept { polled().note_delayed(-1); }
 
-  std::coroutine_handle<> waiting_{};
+  /// Does nothing until a coroutine waits: a request may finish before a coroutine awaits it.
+  std::coroutine_handle<> waiting_ = std::noop_coroutine();
 };
 
 }  // namespace verbspp::detail

@@ -43,22 +43,11 @@ class [[nodiscard]] awaited_work<Operation, void> : awaited {
   /// that buffer alive.
   /// \param limit null stands for the channel's default limit
   template <class Source, class Element>
-  [[gnu::noinline]] static awaited_work of(channel_core& core, const wait_limit* limit,
+  VERBSPP_DATA_PATH static awaited_work of(channel_core& core, const wait_limit* limit,
                                            const Source& source,
                                            const kept_elements<Element>& memory) noexcept {
-    // Each branch builds an operation of its own, so that the usual operation stays in registers.
-    if (memory.is_kept() && has_room(core) && !core.has_delayed() && !core.watches()) [[likely]] {
-      counted_keeper& keeper = memory.keeper();
-      request made;
-      const result<void> posted = core.post(plain(source, memory.element()), made);
-      if (!posted.has_value()) [[unlikely]]
-        return awaited_work(core, posted.assume_error());
-      keeper.count.add();
-      core.keep(made, {.keeper = &keeper});
-      return begun(core, limit, made);
-    }
-    if (memory.is_refused()) return awaited_work(core, memory.refusal());
-    return begin(core, limit, plain(source, memory.elements()), nullptr, memory.keep());
+    if (limit != nullptr) return with_care(core, limit, source, memory);
+    return usual(core, source, memory);
   }
   /// For memory that is given as an object: a shared buffer, a message to be sent or written, or
   /// an lvalue of memory that the awaitable below owns.
@@ -106,6 +95,8 @@ class [[nodiscard]] awaited_work<Operation, void> : awaited {
       return unusual_result();
     const completed_work done = polled().take_succeeded(one);
     progress_.template emplace<std::monostate>();
+    // The continuation no longer waits, so the destructor need not check that.
+    if (is_waiting()) __builtin_unreachable();
     return done;
   }
 
@@ -125,19 +116,19 @@ class [[nodiscard]] awaited_work<Operation, void> : awaited {
   };
 
   VERBSPP_DATA_PATH awaited_work(channel_core& core, const request& posted) noexcept
-      : awaited(finish, &core), progress_(posted) {
+      : awaited(resume, &core), progress_(posted) {
     core.open_handle();
     core.continue_last(posted, *this);
   }
   [[gnu::noinline]] awaited_work(channel_core& core, const wait_limit& limit,
                                  request posted) noexcept
-      : awaited(finish, &core), progress_(posted) {
+      : awaited(resume, &core), progress_(posted) {
     core.open_handle();
     set_limit(limit);
     core.continue_last(posted, *this);
   }
   [[gnu::cold, gnu::noinline]] awaited_work(channel_core& core, const error& refusal) noexcept
-      : awaited(finish, &core), progress_(refusal) {}
+      : awaited(resume, &core), progress_(refusal) {}
   [[gnu::cold, gnu::noinline]] awaited_work(channel_core& core, const wait_limit* limit,
                                             const delayed& until_room) noexcept
       : awaited(proceed, is_receive ? test_receive_room : test_room,
@@ -146,6 +137,30 @@ class [[nodiscard]] awaited_work<Operation, void> : awaited {
     line_up();
   }
 
+  /// Posts a request without a limit of its own. Usually, it keeps shared memory alive, and can be
+  /// posted immediately.
+  template <class Source, class Element>
+  [[nodiscard, gnu::noinline]] static awaited_work usual(
+      channel_core& core, const Source& source, const kept_elements<Element>& memory) noexcept {
+    // `with_care` builds an operation of its own, so that the operation here stays in registers.
+    if (!memory.is_kept() || !has_room(core) || core.has_delayed() || core.watches()) [[unlikely]]
+      return with_care(core, nullptr, source, memory);
+    counted_keeper& keeper = memory.keeper();
+    request made;
+    const result<void> posted = core.post(plain(source, memory.element()), made);
+    if (!posted.has_value()) [[unlikely]]
+      return awaited_work(core, posted.assume_error());
+    keeper.count.add();
+    core.keep(made, {.keeper = &keeper});
+    return awaited_work(core, made);
+  }
+  template <class Source, class Element>
+  [[nodiscard, gnu::noinline]] static awaited_work with_care(
+      channel_core& core, const wait_limit* limit, const Source& source,
+      const kept_elements<Element>& memory) noexcept {
+    if (memory.is_refused()) return awaited_work(core, memory.refusal());
+    return begin(core, limit, plain(source, memory.elements()), nullptr, memory.keep());
+  }
   /// Posts the request, unless the queue is full or earlier awaited requests wait for room. In that
   /// case, returns an awaitable that posts it later.
   [[nodiscard, gnu::noinline]] static awaited_work begin(channel_core& core,
@@ -160,13 +175,8 @@ class [[nodiscard]] awaited_work<Operation, void> : awaited {
     const result<void> posted = post(core, operation, scope, memory, made);
     if (!posted.has_value()) [[unlikely]]
       return awaited_work(core, posted.assume_error());
-    return begun(core, limit, made);
-  }
-  [[nodiscard]] VERBSPP_DATA_PATH static awaited_work begun(channel_core& core,
-                                                            const wait_limit* limit,
-                                                            const request& posted) noexcept {
-    if (limit != nullptr) return awaited_work(core, *limit, posted);
-    return awaited_work(core, posted);
+    if (limit != nullptr) return awaited_work(core, *limit, made);
+    return awaited_work(core, made);
   }
   [[nodiscard]] VERBSPP_DATA_PATH static result<void> post(channel_core& core,
                                                            const Operation& operation,
@@ -214,17 +224,12 @@ class [[nodiscard]] awaited_work<Operation, void> : awaited {
     const channel_core& core = static_cast<awaited_work&>(self).polled();
     return core.receives().need_not_wait() ? state::met : state::unmet;
   }
-  /// Called when the request has finished, which may be before a coroutine awaits it.
-  static void finish(continuation& self) noexcept {
-    if (const auto waiting = static_cast<awaited_work&>(self).waiting_) [[likely]]
-      waiting.resume();
-  }
   /// Called when the queue has room for a delayed request, when the limit is reached before that,
   /// and when the request has finished.
   static void proceed(continuation& self) noexcept {
     auto& mine = static_cast<awaited_work&>(self);
     if (std::holds_alternative<delayed>(mine.progress_) && mine.end_delay()) return;
-    finish(self);
+    resume(self);
   }
   /// Posts the delayed request, or refuses it if the limit was reached. \returns true if it was
   /// posted, and has not finished
