@@ -17,6 +17,7 @@
 #include <verbspp/work/transport_error.hpp>
 #include <verbspp/work/work_completion.hpp>
 
+#include <cassert>
 #include <coroutine>
 #include <cstdint>
 #include <new>
@@ -95,7 +96,8 @@ class [[nodiscard]] awaited_work<Operation, void> : awaited {
       return unusual_result();
     const completed_work done = polled().take_succeeded(one);
     progress_.template emplace<std::monostate>();
-    // The continuation no longer waits, so the destructor need not check that.
+    // The continuation has been called, so the destructor need not check whether it waits.
+    assert(!is_waiting());
     if (is_waiting()) __builtin_unreachable();
     return done;
   }
