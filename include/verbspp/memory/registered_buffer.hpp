@@ -85,7 +85,7 @@ template <access_flags Rights>
 struct registered_pages {
   std::size_t size;             ///< the number of elements
   std::uint32_t length_of_all;  ///< bytes of the buffer; 0 if too long for one element of a request
-  std::uint32_t lkey;           ///< a copy of the region's, next to the length
+  std::uint32_t lkey;           ///< equal to `region.lkey()`
   dependent<page_range, Rights> memory;
   memory_region<Rights> region;
 };
