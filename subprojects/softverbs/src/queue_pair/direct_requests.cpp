@@ -214,28 +214,30 @@ bool requester::copy_directly(const request& work, const remote_process& other,
 
 bool queue_pair_core::pull(const packet& incoming, std::byte* to) {
   find_peer();
-  passage* const here = passage::mine();
-  if (!goes_directly() || other_ == nullptr || here == nullptr) return false;
+  if (!goes_directly() || other_ == nullptr) return false;
   const packet_header& header = incoming.header;
+  std::uint64_t address = 0;
+  std::memcpy(&address, incoming.payload, sizeof(address));
   const std::uint32_t index = header.source_key >> key_index_shift;
   const published_tables& tables = *peer_tables_;
   if (index >= tables.regions.size()) return false;
-  const std::uint32_t pair = attributes_.dest_qp_num & wire::index_mask;
-  // While this is announced, the peer's calls that destroy the region or the queue pair wait.
-  const announced during(other_, here->number(), {pair, index});
-  const auto peer = tables.pairs[pair].shown.read();
-  const auto region = tables.regions[index].read();
-  if (!peer || peer->number != attributes_.dest_qp_num || peer->peer != qp_num || !region ||
-      region->key != header.source_key || region->is_window != 0 || region->domain != peer->domain)
-    return false;
-  std::uint64_t address = 0;
-  std::memcpy(&address, incoming.payload, sizeof(address));
-  const std::uint64_t source = find(*region, address, header.payload, 0);
+  const auto find_source = [&]() noexcept -> std::uint64_t {
+    const auto peer = tables.pairs[attributes_.dest_qp_num & wire::index_mask].shown.read();
+    const auto region = tables.regions[index].read();
+    if (!peer || peer->number != attributes_.dest_qp_num || peer->peer != qp_num || !region ||
+        region->key != header.source_key || region->is_window != 0 ||
+        region->domain != peer->domain)
+      return 0;
+    return find(*region, address, header.payload, 0);
+  };
+  const std::uint64_t source = find_source();
   if (source == 0 || !is_same_process(*other_)) return false;
   const iovec into{to, header.payload};
   const iovec from{reinterpret_cast<void*>(source), header.payload};
-  return ::syscall(SYS_process_vm_readv, other_->process, &into, 1, &from, 1,
-                   user_memory::no_flags) == static_cast<long>(header.payload);
+  const long copied =
+      ::syscall(SYS_process_vm_readv, other_->process, &into, 1, &from, 1, user_memory::no_flags);
+  // If the sender has given up the request in the meantime, other data may have been read.
+  return copied == static_cast<long>(header.payload) && find_source() == source;
 }
 
 bool requester::awaits_turn(const request& work) const noexcept {

@@ -126,7 +126,8 @@ class queue_pair_core : public extensible_qp, public served, protected work_queu
   /// use packets.
   bool is_same_process(const remote_process& other) noexcept;
   /// Reads the data of a write from the memory of the peer's process. Returns false if that is not
-  /// possible; by then, some bytes may have been written. Requires the engine's lock, too.
+  /// possible, or if the peer's queue pair or region has changed; by then, bytes may have been
+  /// written. Requires the engine's lock, too.
   bool pull(const packet& incoming, std::byte* to);
   published_tables& tables() const noexcept { return *owner_->machine().tables; }
   const route& way() const noexcept { return route_; }

@@ -476,15 +476,16 @@ void requester::on_refusal(const packet_header& header) {
   if (oldest_ == begun_ || pair_.now_in() == IBV_QPS_ERR) return;
   const ibv_qp_attr& attributes = pair_.attributes();
   switch (header.reason) {
-    case refusal::not_pulled:
-      if (!at(oldest_).not_pulled) {
-        at(oldest_).not_pulled = true;
-        ++refused_pulls_;
-        go_back_to(header.psn);
-        pair_.engine().schedule(pair_);
-        return;
-      }
-      [[fallthrough]];
+    case refusal::not_pulled: {
+      request& refused = request_with(header.psn);
+      // A packet that was sent twice is refused twice. By now, the data has been sent.
+      if (refused.not_pulled) return;
+      refused.not_pulled = true;
+      ++refused_pulls_;
+      go_back_to(header.psn);
+      pair_.engine().schedule(pair_);
+      return;
+    }
     case refusal::sequence:
       if (retries_ >= attributes.retry_cnt) return fail_oldest(IBV_WC_RETRY_EXC_ERR);
       ++retries_;
@@ -509,6 +510,12 @@ void requester::on_refusal(const packet_header& header) {
     case refusal::none:
       return;
   }
+}
+
+requester::request& requester::request_with(std::uint32_t psn) noexcept {
+  std::uint32_t number = oldest_;
+  while (number + 1 != begun_ && psn_distance(psn, at(number).last_psn()) > 0) ++number;
+  return at(number);
 }
 
 void requester::go_back_to(std::uint32_t psn) noexcept {

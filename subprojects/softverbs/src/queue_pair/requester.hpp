@@ -169,6 +169,8 @@ class requester {
   void fail_oldest(ibv_wc_status status);
   void count(const request& work, ibv_wc_status status) const noexcept;
   void complete(const request& work, ibv_wc_status status);
+  /// Returns the request to which an outstanding sequence number belongs.
+  request& request_with(std::uint32_t psn) noexcept;
   void go_back_to(std::uint32_t psn) noexcept;
   void made_progress();
   void restart_timer(nanoseconds time);

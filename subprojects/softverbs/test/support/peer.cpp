@@ -224,6 +224,24 @@ int lender() {
   }
 }
 
+/// Stays in RTR, with receives for 16 messages. Sends the beginning of its memory when the test
+/// asks for it.
+int listener() {
+  endpoint end(with_atomics());
+  end.initialize();
+  for (std::uint64_t id = 0; id < 16; ++id) end.post_receive(id, {});
+  const address here = end.here();
+  address there{};
+  put(peer_descriptor, &here, sizeof(here));
+  get(peer_descriptor, &there, sizeof(there));
+  if (end.ready_to_receive(there) != 0) return 2;
+  char ready = 'r';
+  put(peer_descriptor, &ready, 1);
+  get(peer_descriptor, &ready, 1);
+  while (hear_order() == 'm') put(peer_descriptor, end.memory.data(), 1 << 16);
+  return 0;
+}
+
 /// Receives one message, and exits immediately.
 int leaver() {
   endpoint end;
@@ -522,6 +540,7 @@ int play(const char* part) try {
   if (name == "word writer") return word_writer();
   if (name == "leaver") return leaver();
   if (name == "lender") return lender();
+  if (name == "listener") return listener();
   if (name == "flood") return flood();
   if (name == "xrc") return receive_for_xrc();
   if (name == "holder of device memory") return hold_device_memory();
