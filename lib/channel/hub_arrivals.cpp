@@ -265,8 +265,9 @@ std::size_t hub_state::take(std::span<arrival> into) noexcept {
   const std::size_t count = take_arrivals(into);
   const bool is_all = !has_more();
   lock_.unlock();
-  // If there are no arrivals, the caller will wait, and the wait makes the calls.
-  if (!is_all && count != 0) [[unlikely]]
+  // If there are no arrivals, the caller will wait, and the wait makes the calls. But a call
+  // without slots does not wait.
+  if (!is_all && (count != 0 || into.empty())) [[unlikely]]
     do_more();
   return count;
 }

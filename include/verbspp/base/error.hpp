@@ -331,7 +331,7 @@ struct error_access {
   /// Returns the error for a call on a connection that an earlier failure, `root`, has broken.
   [[nodiscard]] static error of_broken_connection(const error& root) noexcept {
     error result = cause(root);
-    result.earlier_kind_ = root.kind_;
+    if (!root.is_of_broken_connection_) result.earlier_kind_ = root.kind_;
     result.kind_ = error_kind::not_connected;
     result.is_of_broken_connection_ = true;
     return result;
