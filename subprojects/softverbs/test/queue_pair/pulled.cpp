@@ -99,7 +99,7 @@ TEST_CASE("nothing is written through a window of another process after its inva
   CHECK(to.other.wait() == 0);
 }
 
-TEST_CASE("data that is given up before another process has read it is not acknowledged") {
+TEST_CASE("data is not acknowledged if its sender abandons it before it is read") {
   if (!may_be_traced()) return;
   const bool is_region = GENERATE(true, false);
   CAPTURE(is_region);
