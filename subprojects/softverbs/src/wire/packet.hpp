@@ -146,8 +146,9 @@ inline constexpr std::uint32_t packet_bytes = 32 * 1024;
 inline constexpr std::size_t largest_packet = sizeof(packet_header) + packet_bytes;
 
 /// The maximum size of the data of a packet whose data is pulled. Such a packet stands for several,
-/// and takes as many sequence numbers as they would (see `packets_of`).
-inline constexpr std::uint32_t pulled_bytes = 8 * packet_bytes;
+/// and takes as many sequence numbers as they would (see `packets_of`). The size limits the time
+/// for which the receiving device does nothing else, to about 0.1 ms.
+inline constexpr std::uint32_t pulled_bytes = 32 * packet_bytes;
 
 /// The size of an Ethernet header without a VLAN tag. A frame that consists of nothing else is
 /// accepted, so this is also the minimum size of a frame.

@@ -18,6 +18,13 @@
 
 namespace {
 
+/// Returns options for as much memory as the other process has.
+options as_large() {
+  options result = patient();
+  result.memory = 3 << 20;
+  return result;
+}
+
 /// Another process, which grants access to its memory through a window.
 struct lender {
   explicit lender(endpoint& end) : there(other.meet(end)) {
@@ -54,14 +61,14 @@ bool may_be_traced() {
 }  // namespace
 
 TEST_CASE("data of any length is written through a window of another process") {
-  endpoint end(patient());
+  endpoint end(as_large());
   lender to(end);
   std::vector<unsigned char> expected = to.memory();
   const std::uint32_t packet = 32 * 1024;
   unsigned seed = 0;
   for (const std::uint32_t length :
-       {1U, packet - 1, packet, packet + 1, 3 * packet, 8 * packet, 8 * packet + 1, 9 * packet,
-        16 * packet - 1, 24 * packet + 5, 32 * packet}) {
+       {1U, packet - 1, packet, packet + 1, 8 * packet + 1, 32 * packet - 1, 32 * packet,
+        32 * packet + 1, 40 * packet, 64 * packet + 5, 96 * packet}) {
     CAPTURE(length);
     const std::uint32_t offset = to.there.length - length;
     fill(end, 0, end.memory.size(), ++seed);
@@ -87,7 +94,7 @@ TEST_CASE("data of any length is written through a window of another process") {
 }
 
 TEST_CASE("nothing is written through a window of another process after its invalidation") {
-  endpoint end(patient());
+  endpoint end(as_large());
   lender to(end);
   ibv_wc completion{};
   for (int count = 0; completion.status == IBV_WC_SUCCESS; ++count) {
@@ -103,7 +110,7 @@ TEST_CASE("data is not acknowledged if its sender abandons it before it is read"
   if (!may_be_traced()) return;
   const bool is_region = GENERATE(true, false);
   CAPTURE(is_region);
-  endpoint end(patient());
+  endpoint end(as_large());
   lender to(end);
   tracee thread(thread_of(to.other.process(), "softverbs"));
   // steady: after 2 ms, the other process verifies again that this is the same process
@@ -149,7 +156,7 @@ TEST_CASE("a target in RTR gets the data of large writes in packets") {
 }
 
 TEST_CASE("a write of memory that isn't mapped fails at the writer") {
-  endpoint end(patient());
+  endpoint end(as_large());
   lender to(end);
   constexpr std::size_t length = 1 << 18;
   void* const mapped =

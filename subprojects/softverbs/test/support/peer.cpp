@@ -187,6 +187,7 @@ int withdrawer() {
 /// orders: it sends its memory, or invalidates the window and checks that no later write arrives.
 int lender() {
   options wanted = patient();
+  wanted.memory = 3 << 20;
   wanted.region_access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_MW_BIND;
   endpoint end(wanted);
   const address there = swap(peer_descriptor, end);
