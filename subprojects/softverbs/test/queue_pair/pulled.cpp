@@ -162,7 +162,7 @@ TEST_CASE("a write of memory that isn't mapped fails at the writer") {
   void* const mapped =
       ::mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   REQUIRE(mapped != MAP_FAILED);
-  ibv_mr* const region = ibv_reg_mr(end.domain, mapped, length, IBV_ACCESS_LOCAL_WRITE);
+  ibv_mr* const region = ibv_reg_mr(end.domain, mapped, length, int{IBV_ACCESS_LOCAL_WRITE});
   REQUIRE(region != nullptr);
   REQUIRE(::munmap(static_cast<char*>(mapped) + length / 2, length / 2) == 0);
   REQUIRE(end.write(1, {{reinterpret_cast<std::uintptr_t>(mapped), length, region->lkey}},
