@@ -45,16 +45,6 @@ struct halted_writer {
   std::unique_ptr<tracee> thread;
 };
 
-bool may_be_traced() {
-  if (!shares_memory()) return false;
-  peer other("target");
-  endpoint end;
-  other.meet(end);
-  const bool result = tracee::may_trace(other.process());
-  other.finish();
-  return result;
-}
-
 }  // namespace
 
 TEST_CASE("calls wait for a process that is stopped within a request and then return EBUSY") {

@@ -48,16 +48,6 @@ bool is_about_to_pull(tracee& thread) {
   return thread.reaches(SYS_process_vm_readv) && thread.reaches(SYS_process_vm_readv);
 }
 
-bool may_be_traced() {
-  if (!shares_memory()) return false;
-  peer other("target");
-  endpoint end;
-  other.meet(end);
-  const bool result = tracee::may_trace(other.process());
-  other.finish();
-  return result;
-}
-
 }  // namespace
 
 TEST_CASE("data of any length is written through a window of another process") {

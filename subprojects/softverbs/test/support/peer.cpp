@@ -7,6 +7,7 @@
 #include "support/hostile.hpp"
 #include "support/limits.hpp"
 #include "support/soak.hpp"
+#include "support/tracee.hpp"
 #include "support/xrc.hpp"
 
 #include <poll.h>
@@ -509,6 +510,16 @@ bool becomes_direct(endpoint& end, const address& there, std::uint64_t offset,
 bool shares_memory() {
   const char* said = std::getenv("SOFTVERBS_SHARED_MEMORY");
   return said == nullptr || std::string_view(said) == "yes";
+}
+
+bool may_be_traced() {
+  if (!shares_memory()) return false;
+  peer other("target");
+  endpoint end;
+  other.meet(end);
+  const bool result = tracee::may_trace(other.process());
+  other.finish();
+  return result;
 }
 
 address with_test::meet(endpoint& end) { return swap(peer_descriptor, end); }

@@ -47,6 +47,9 @@ inline constexpr std::uint16_t lid_of_group = 0xc077;
 /// sockets.
 bool shares_memory();
 
+/// Returns true if processes share memory, and this process may trace the processes that it starts.
+bool may_be_traced();
+
 /// Writes to the peer's memory until requests no longer need packets, which requires shared memory
 /// if the peer is another process. Returns false if they still need packets after `patience`.
 bool becomes_direct(endpoint& end, const address& there, std::uint64_t offset = 0,
