@@ -3,11 +3,11 @@
 
 #include "../eager.hpp"
 #include "failing_verb.hpp"
+#include "faulty_codec.hpp"
 #include "lending.hpp"
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
@@ -22,30 +22,6 @@ using namespace verbspp;
 using namespace verbspp::test;
 using namespace std::chrono_literals;
 
-/// Requests whose codecs may fail, or return a size larger than the space for them. Otherwise, they
-/// are encoded as the byte 7.
-enum class codec_fault : std::uint8_t { none, fails, returns_too_large };
-struct faulty_byte {
-  codec_fault fault;
-};
-struct faulty_bytes {
-  codec_fault fault;
-};
-template <>
-struct verbspp::codec<faulty_bytes> {
-  static constexpr std::uint32_t size = any_size;
-  [[nodiscard]] static result<std::size_t> encode(const faulty_bytes& from,
-                                                  std::span<std::byte> into) noexcept {
-    if (from.fault == codec_fault::fails)
-      return error(error_kind::not_found, "encode", "this codec has failed");
-    if (from.fault == codec_fault::returns_too_large) return into.size() + 1;
-    into[0] = std::byte{7};
-    return std::size_t{1};
-  }
-  [[nodiscard]] static result<faulty_bytes> decode(std::span<const std::byte> /*from*/) noexcept {
-    return faulty_bytes();
-  }
-};
 /// A request whose codec calls `act`. In the tests, `act` uses the caller, which a codec must not
 /// do.
 struct busy_bytes {
@@ -63,6 +39,10 @@ struct verbspp::codec<busy_bytes> {
   [[nodiscard]] static result<busy_bytes> decode(std::span<const std::byte> /*from*/) noexcept {
     return busy_bytes();
   }
+};
+/// Like `faulty_bytes`, but of a fixed size.
+struct faulty_byte {
+  codec_fault fault;
 };
 template <>
 struct verbspp::codec<faulty_byte> {
@@ -90,10 +70,6 @@ struct lending_sum : sum_method {
 struct faulty_fill : fill {
   using request = faulty_byte;
 };
-struct faulty_fill_of_any_size : fill {
-  using request = faulty_bytes;
-};
-
 struct busy_fill : fill {
   using request = busy_bytes;
 };
@@ -245,127 +221,6 @@ TEST_CASE("when the limit of a call is reached, the service can no longer access
     auto memory = filled<plain_memory>(bed, 256, std::byte{1});
     late(memory);
   }
-}
-
-namespace {
-
-std::atomic<int> release_failures = 0;
-
-/// From now on, counts the failures to release objects. The bed resets the handler when it is
-/// destroyed. The handler stays set until then, because memory that stays registered prevents the
-/// release of the bed's domain.
-void count_release_failures() {
-  release_failures = 0;
-  set_destroy_failure_handler([](const error& /*cause*/) noexcept { ++release_failures; });
-}
-
-}  // namespace
-
-TEST_CASE("a call that ends without an answer reports that the device did not revoke the access") {
-  if (!device_name().starts_with("soft"))
-    SKIP("with this driver, LeakSanitizer would report memory that the test leaks on purpose");
-  const testbed bed;
-  count_release_failures();
-  lending_service serving(bed);
-  caller calls = serving.call({.copied_size = 0});
-  auto memory = must(filled<plain_memory>(bed, 256, std::byte{1}).share());
-  must(calls.call<fill>(1, memory, patience));
-  const failing_verb refused("ibv_dereg_mr", EBUSY, convention::returns_errno);
-  error ended(error_kind::not_found, "test", "no error");
-  bool is_kept = true;
-  SECTION("a call that blocks") {
-    ended = failure_of(calls.call<keep>(1, memory, 50ms));
-    is_kept = false;  // the program keeps the memory
-  }
-  SECTION("a handle") {
-    auto handle = must(calls.post_call<keep>(1, memory));
-    ended = failure_of(handle.wait(50ms));
-  }
-  SECTION("a coroutine") {
-    const auto ask = [&]() -> eager<result<void>> {
-      VERBSPP_CO_TRYV(co_await calls.async_call<keep>(1, memory, wait_limit(50ms)));
-      co_return success();
-    };
-    auto asking = ask();
-    wait_until(
-        [&] {
-          calls.link().poll();
-          return asking.is_done();
-        },
-        "the coroutine");
-    ended = failure_of(asking.get());
-  }
-  CHECK(refused.calls() == 1);
-  CHECK(ended == error_kind::driver);
-  CHECK_THAT(ended.message(), Catch::Contains("do not free the lent memory"));
-  CHECK(memory.is_only() == !is_kept);
-  CHECK(release_failures == 1);
-}
-
-TEST_CASE("a call reports that the device did not revoke the access, however the call ends") {
-  if (!device_name().starts_with("soft"))
-    SKIP("with this driver, LeakSanitizer would report memory that the test leaks on purpose");
-  const testbed bed;
-  count_release_failures();
-  lending_service serving(bed);
-  caller calls = serving.call({.copied_size = 0});
-  auto memory = must(filled<plain_memory>(bed, 256, std::byte{1}).share());
-  must(calls.call<fill>(1, memory, patience));
-  const failing_verb refused("ibv_dereg_mr", EBUSY, convention::returns_errno);
-  const auto check = [](const auto& ended) {
-    const error still_lent = failure_of(ended);
-    CHECK(still_lent == error_kind::driver);
-    CHECK_FALSE(is_refusal(still_lent));
-  };
-  using faulty = faulty_fill_of_any_size;
-  SECTION("by an answer") { check(calls.call<fill>(1, memory, patience)); }
-  SECTION("by a codec that fails") {
-    check(calls.call<faulty>({codec_fault::fails}, memory, patience));
-  }
-  SECTION("by a codec that returns too large a size") {
-    check(calls.call<faulty>({codec_fault::returns_too_large}, memory, patience));
-  }
-  CHECK(refused.calls() == 1);
-}
-
-TEST_CASE("a handle that outlives its caller reports that the device did not revoke the access") {
-  if (!device_name().starts_with("soft"))
-    SKIP("with this driver, LeakSanitizer would report memory that the test leaks on purpose");
-  const testbed bed;
-  count_release_failures();
-  lending_service serving(bed);
-  std::optional calls(serving.call({.copied_size = 0}));
-  auto memory = must(filled<plain_memory>(bed, 256, std::byte{1}).share());
-  must(calls->call<fill>(1, memory, patience));
-  const auto end_caller = [&] {
-    // The service deregisters its memory while this is still possible.
-    serving.close();
-    const failing_verb refused("ibv_dereg_mr", EBUSY, convention::returns_errno);
-    calls.reset();
-    CHECK(refused.calls() == 1);
-  };
-  SECTION("a call without an answer") {
-    auto handle = must(calls->post_call<keep>(1, memory));
-    static_cast<void>(serving.take_kept());
-    end_caller();
-    CHECK(failure_of(handle.wait(patience)) == error_kind::driver);
-  }
-  SECTION("a call without an answer, by poll") {
-    auto handle = must(calls->post_call<keep>(1, memory));
-    static_cast<void>(serving.take_kept());
-    end_caller();
-    const auto ended = handle.poll();
-    REQUIRE(ended);
-    CHECK(failure_of(*ended) == error_kind::driver);
-  }
-  SECTION("a call with an answer that was not taken") {
-    auto handle = must(calls->post_call<fill>(1, memory));
-    must(calls->call<sum_method>({}, patience));
-    end_caller();
-    CHECK(failure_of(handle.wait(patience)) == error_kind::driver);
-  }
-  CHECK(release_failures == 1);
-  CHECK_FALSE(memory.is_only());
 }
 
 TEST_CASE("a call can be answered later, and its lent memory can be accessed in parts") {

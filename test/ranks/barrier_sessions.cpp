@@ -6,22 +6,17 @@
 #include "../device/channels.hpp"
 #include "../device/event_loop.hpp"
 #include "../eager.hpp"
-#include "worlds.hpp"
+#include "sessions.hpp"
 #include <verbspp/coroutine.hpp>
 
 #include <poll.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <chrono>
-#include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <optional>
-#include <span>
 #include <stop_token>
-#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -34,63 +29,7 @@ static_assert(EventSource<barrier_session>);
 
 namespace {
 
-using numbers = std::vector<std::uint32_t>;
-using sessions = std::vector<std::optional<barrier_session>>;
 using routine = eager<transport_result<void>>;
-
-constexpr std::array all_kinds{barrier_kind::centralized, barrier_kind::binary_tree,
-                               barrier_kind::dissemination, barrier_kind::by_size};
-
-/// Starts a barrier of all ranks, but only at the ranks in `on`.
-[[nodiscard]] sessions start(std::vector<world>& ranks, const numbers& on, const wait_limit& limit,
-                             barrier_kind kind = barrier_kind::by_size) {
-  sessions started(ranks.size());
-  for (const std::uint32_t rank : on)
-    started[rank].emplace(must(ranks[rank].start_barrier(limit, kind)));
-  return started;
-}
-
-/// Advances each session once. \returns the number of sessions that are done
-[[nodiscard]] std::size_t advance_each(sessions& all) {
-  return static_cast<std::size_t>(std::ranges::count_if(
-      all, [](auto& each) { return each.has_value() && must(each->advance()); }));
-}
-
-/// Advances the sessions in turn until all of them are done. \returns the results, by rank
-[[nodiscard]] std::vector<std::optional<group_results>> finish(
-    sessions& all, std::chrono::nanoseconds limit = patience) {
-  const std::ptrdiff_t count =
-      std::ranges::count_if(all, [](const auto& each) { return each.has_value(); });
-  wait_until([&] { return advance_each(all) == static_cast<std::size_t>(count); },
-             "the end of the barriers", limit);
-  std::vector<std::optional<group_results>> results(all.size());
-  for (std::size_t rank = 0; rank < all.size(); ++rank)
-    if (all[rank]) results[rank].emplace(std::move(*all[rank]).finish());
-  return results;
-}
-
-/// Checks that a barrier of all ranks succeeds.
-void check_next_barrier(std::vector<world>& ranks) {
-  numbers all;
-  for (const world& each : ranks) all.push_back(each.rank());
-  sessions next = start(ranks, all, patience);
-  for (const auto& result : finish(next)) CHECK(result->has_value());
-}
-
-/// Advances the sessions for a while, and checks that none of them finishes.
-void check_none_is_done(sessions& all) {
-  const auto end = clock::now() + 20ms;
-  for (int round = 0; round < 20 || clock::now() < end; ++round) REQUIRE(advance_each(all) == 0);
-}
-
-void check_blamed(const std::optional<group_results>& result, const numbers& ranks,
-                  error_kind kind) {
-  REQUIRE(result);
-  REQUIRE(result->has_error());
-  INFO(result->message());
-  CHECK(blamed(*result) == ranks);
-  CHECK(kind_of(*result) == kind);
-}
 
 /// Takes part in 20 barriers, and counts those that have ended.
 routine take_part(event_loop& loop, world& mine, std::uint32_t& ended) {
@@ -151,35 +90,6 @@ routine send_and_drop(channel& link, std::optional<barrier_session>& session) {
   VERBSPP_CO_TRYV(sent);
   co_return success();
 }
-
-/// A bootstrap that returns no values while `is_stalled` is true.
-struct stalling_bootstrap : passing_bootstrap {
-  const std::atomic<bool>* is_stalled;
-  result<std::size_t> get(std::uint32_t from, std::string_view key, std::span<std::byte> into,
-                          const wait_limit& limit) {
-    while (*is_stalled && !limit.has_passed()) std::this_thread::yield();
-    if (*is_stalled) return limit.failure("get the value of a rank");
-    return of.get(from, key, into, limit);
-  }
-};
-
-/// The two ranks of a lazy world. They cannot read each other's addresses while `is_stalled` is
-/// true.
-struct stalled_worlds {
-  stalled_worlds() {
-    std::vector<local_bootstrap> launched = local_bootstrap::create(2);
-    on_threads(2, [&](std::uint32_t rank) {
-      made[rank].emplace(
-          must(world::join_lazily(stalling_bootstrap{{std::move(launched[rank])}, &is_stalled},
-                                  bed.domain.build_channel(), patience)));
-    });
-    is_stalled = true;
-  }
-
-  testbed bed{};
-  std::atomic<bool> is_stalled{false};
-  std::vector<std::optional<world>> made = std::vector<std::optional<world>>(2);
-};
 
 }  // namespace
 
@@ -635,84 +545,4 @@ TEST_CASE("a session whose world is destroyed is cancelled, and the others are n
   CHECK_FALSE(results[1]->error().peer());
   CHECK(kind_of(*results[1]) == error_kind::cancelled);
   CHECK(blamed(*results[0]) == numbers{1});
-}
-
-TEST_CASE("one thread connects the ranks of a lazy world by sessions") {
-  lazy_worlds all(4);
-  for (const barrier_kind kind : all_kinds) {
-    CAPTURE(to_string(kind));
-    sessions started = start(all.ranks, {1, 2, 3}, patience, kind);
-    check_none_is_done(started);
-    started[0].emplace(must(all.ranks[0].start_barrier(patience, kind)));
-    for (const auto& result : finish(started)) CHECK(result->has_value());
-  }
-}
-
-TEST_CASE("a session that waits only for its requests answers other ranks of a lazy world") {
-  lazy_worlds all(3);
-  on_threads(2, [&](std::uint32_t rank) {
-    require(all.ranks[rank].peers().connect({1 - rank}, patience).has_value(),
-            "ranks 0 and 1 were not connected");
-  });
-  buffer<> memory(all.bed.domain, pattern(64, 1));
-  // No receive is posted for this send yet, so the signal to rank 1 waits behind it.
-  auto blocks = must(all.ranks[0].peers()[1].post_send({.elements = memory.gather()}));
-  sessions started(2);
-  for (const std::uint32_t rank : {1U, 0U})
-    started[rank].emplace(
-        must(all.ranks[rank].start_barrier({0, 1}, 3 * patience, barrier_kind::centralized)));
-  check_none_is_done(started);
-  while_served([&] { static_cast<void>(started[0]->advance()); },
-               [&] {
-                 require(all.ranks[2].peers().connect({0}, patience).has_value(),
-                         "rank 0 did not answer");
-               });
-  buffer<> into(all.bed.domain, 64);
-  auto received = must(all.ranks[1].peers()[0].post_receive({.elements = into.scatter()}));
-  for (const auto& result : finish(started)) CHECK(result->has_value());
-  CHECK(blocks.wait(patience).has_value());
-  CHECK(received.wait(patience).has_value());
-}
-
-TEST_CASE("a session waits for the addresses of ranks longer than one call may take") {
-  stalled_worlds all;
-  sessions started(2);
-  for (const std::uint32_t rank : {0U, 1U})
-    started[rank].emplace(must(all.made[rank]->start_barrier(3 * patience)));
-  for (int round = 0; round < 2; ++round) REQUIRE(advance_each(started) == 0);
-  all.is_stalled = false;
-  for (const auto& result : finish(started)) CHECK(result->has_value());
-}
-
-TEST_CASE("a session may be destroyed while the addresses of ranks are missing") {
-  stalled_worlds all;
-  sessions started(1);
-  started[0].emplace(must(all.made[0]->start_barrier(3 * patience)));
-  REQUIRE(advance_each(started) == 0);
-  started[0].reset();
-  all.is_stalled = false;
-  static_cast<void>(all.made[1]->barrier(50ms));
-  on_threads(2, [&](std::uint32_t rank) {
-    require(all.made[rank]->barrier(patience).has_value(), "the next barrier failed");
-  });
-}
-
-TEST_CASE("a session in a lazy world blames a rank that does not answer", "[long]") {
-  lazy_worlds all(3);
-  sessions started = start(all.ranks, {0, 1}, 2000ms, barrier_kind::centralized);
-  const auto results = finish(started);
-  check_blamed(results[0], {2}, error_kind::timed_out);
-  CHECK(results[1]->has_error());
-  static_cast<void>(all.ranks[2].barrier(50ms));
-  on_threads(3, [&](std::uint32_t rank) { must(all.ranks[rank].mend(patience)); });
-  check_next_barrier(all.ranks);
-}
-
-TEST_CASE("a session that still connects ranks of a lazy world can be destroyed") {
-  lazy_worlds all(2);
-  const auto begun = clock::now();
-  sessions started = start(all.ranks, {0}, 6 * patience);
-  check_none_is_done(started);
-  started[0].reset();
-  CHECK(clock::now() < begun + patience);
 }
