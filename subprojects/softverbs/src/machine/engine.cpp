@@ -281,6 +281,7 @@ bool engine::step() {
 }
 
 bool engine::progress(bool thoroughly) {
+  received_bytes_ = 0;
   if (held_.load()) return false;
   // The wire is closed while the program exits, but requests can still be flushed.
   if (wire_.is_open()) wire_.look(thoroughly);
@@ -289,6 +290,7 @@ bool engine::progress(bool thoroughly) {
     const packet* incoming = wire_.next();
     if (incoming == nullptr) break;
     ++packets;
+    received_bytes_ += incoming->header.payload;
     deliver(*incoming);
   }
   check_deadlines();
@@ -313,6 +315,7 @@ void engine::drive() noexcept {
   {
     const std::lock_guard held(lock_, std::adopt_lock);
     if (!progress(false)) in_vain = ++polls_in_vain_ % polls_per_yield == 0;
+    thread_.polled_long(received_bytes_);
     // The program might not poll again for a while, so the engine's thread does the rest.
     if (actives_ > 0 || wire_.is_watched()) thread_.wake_if_asleep();
   }

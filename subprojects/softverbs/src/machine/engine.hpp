@@ -143,6 +143,8 @@ class engine final : private progress_thread::work {
   /// Not later than any deadline; 0 for never.
   nanoseconds next_deadline_ = 0;
   unsigned polls_in_vain_ = 0;
+  /// The size of the data in the packets that the last call of `progress` has received.
+  std::uint64_t received_bytes_ = 0;
   std::atomic<bool> held_{false};
   std::minstd_rand order_;
   std::atomic<int> sleepers_{0};

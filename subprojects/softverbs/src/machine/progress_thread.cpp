@@ -138,8 +138,10 @@ void progress_thread::notice_neglect() noexcept {
     if (!work_.has_arrived() && !work_.was_rung()) return;
   }
   sleep(-1, long_between_polls);
-  if (polls_.load(std::memory_order_relaxed) == before)
-    neglected_until_ = now() + neglect_remembered;
+  if (polls_.load(std::memory_order_relaxed) != before) return;
+  // During a poll that copies much data, the program holds the lock.
+  const std::unique_lock held(work_.lock(), std::try_to_lock);
+  if (held) neglected_until_ = now() + neglect_remembered;
 }
 
 void progress_thread::run() noexcept {

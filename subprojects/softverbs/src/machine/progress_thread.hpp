@@ -56,6 +56,14 @@ class progress_thread {
 
   /// Called when a thread of the program polls, and thereby makes progress.
   void polled() noexcept { polls_.fetch_add(1, std::memory_order_relaxed); }
+  /// Called after a poll that copied so much data. Such a poll takes long, and stands for the polls
+  /// that the program could have made in the meantime.
+  void polled_long(std::uint64_t bytes) noexcept {
+    constexpr std::uint64_t bytes_per_poll = 65'536;
+    if (bytes >= bytes_per_poll)
+      polls_.fetch_add(static_cast<std::uint32_t>(bytes / bytes_per_poll),
+                       std::memory_order_relaxed);
+  }
 
   /// Called when there is work. If the thread is working or on standby, it finds the work without
   /// being woken.
