@@ -16,6 +16,10 @@ channel_core& awaited_message::polled() const noexcept {
   return static_cast<inbox_state*>(subject())->core;
 }
 
+bool awaited_message::others_wait() const noexcept {
+  return subject() != nullptr && polled().has_condition_of(subject());
+}
+
 bool awaited_message::look() noexcept {
   auto* const mine = static_cast<inbox_state*>(subject());
   if (mine == nullptr)

@@ -21,6 +21,14 @@ clock::time_point next_tick(std::chrono::nanoseconds usual_limit) noexcept {
 
 void continuations::poll_again() noexcept { alarm_ = std::min(alarm_, clock::now()); }
 
+bool continuations::has_condition_of(const void* subject) noexcept {
+  bool is_found = false;
+  conditions_.for_each([&](continuation& one) {
+    is_found = is_found || static_cast<condition&>(one).subject() == subject;
+  });
+  return is_found;
+}
+
 void continuations::end_subject(const void* subject) noexcept {
   conditions_.for_each([&](continuation& one) {
     auto& of = static_cast<condition&>(one);

@@ -101,6 +101,34 @@ TEST_CASE("coroutines that wait for one inbox get its messages in order") {
   CHECK(failure_of(std::move(refused.get())) == error_kind::invalid_input);
 }
 
+TEST_CASE("a coroutine that awaits another message waits behind those that wait already") {
+  const testbed bed;
+  channel_pair ends = connect_short(bed);
+  const message_pool pool = must(message_pool::create(bed.domain, 16, 64));
+  inbox messages = must(inbox::open(ends.right, pool));
+  int taken = 0;
+  const auto take = [&](int wanted) -> routine {
+    for (int i = 0; i < wanted; ++i) {
+      VERBSPP_CO_TRYV(co_await messages.async_wait());
+      ++taken;
+    }
+    co_return success();
+  };
+  const routine greedy = take(2);
+  const routine modest = take(1);
+  // Both messages have arrived when the channel polls.
+  for (int i = 0; i < 2; ++i)
+    must(ends.left.send({.elements = inline_payload(std::string_view("text"))}, patience));
+  wait_until(
+      [&] {
+        ends.right.poll();
+        return taken == 2;
+      },
+      "two messages");
+  CHECK(modest.is_done());
+  CHECK_FALSE(greedy.is_done());
+}
+
 TEST_CASE("a wait for a message continues when a place returns to the pool") {
   const testbed bed;
   channel_pair ends = connect_short(bed);

@@ -27,8 +27,8 @@ class [[nodiscard]] awaited_message : awaited {
   /// For `as_sender` only: the channel whose `poll` resumes the operation. \pre the inbox exists
   [[nodiscard]] channel_core& polled() const noexcept;
 
-  /// \returns true if a message, or an error, is already available
-  [[nodiscard]] bool await_ready() noexcept { return look(); }
+  /// \returns true if a message, or an error, is available, and no other coroutine waits for it
+  [[nodiscard]] bool await_ready() noexcept { return !others_wait() && look(); }
   void await_suspend(std::coroutine_handle<> waiting) noexcept {
     waiting_ = waiting;
     wait();
@@ -39,6 +39,8 @@ class [[nodiscard]] awaited_message : awaited {
   [[nodiscard]] static error gone() noexcept;
   [[nodiscard]] static state test_arrival(condition& self) noexcept;
   static void proceed(continuation& self) noexcept;
+  /// True if another coroutine already waits for a message of the inbox.
+  [[nodiscard]] bool others_wait() const noexcept;
   /// Stores the next message, or an error, in `taken_`. \returns false if neither is available yet
   [[nodiscard]] bool look() noexcept;
   void wait() noexcept;

@@ -357,6 +357,10 @@ class channel_core {
   /// awaited requests queue behind them; requests that the program posts directly do not.
   void note_delayed(int change) noexcept { delayed_ += static_cast<std::uint32_t>(change); }
   [[nodiscard]] VERBSPP_DATA_PATH bool has_delayed() const noexcept { return delayed_ != 0; }
+  /// True if a condition that depends on `subject` is waiting.
+  [[nodiscard]] bool has_condition_of(const void* subject) noexcept {
+    return continuations_.has_condition_of(subject);
+  }
   /// Makes all conditions that depend on `subject` due, because `subject` is being destroyed.
   void end_subject(const void* subject) noexcept {
     continuations_.end_subject(subject);

@@ -75,6 +75,8 @@ class continuations {
   /// Makes the program call `poll` soon, because continuations may be due for which no completion
   /// will come.
   void poll_again() noexcept;
+  /// True if a condition that depends on `subject` is waiting.
+  [[nodiscard]] bool has_condition_of(const void* subject) noexcept;
   /// Makes the conditions that depend on `subject` due, because `subject` is being destroyed.
   void end_subject(const void* subject) noexcept;
 
