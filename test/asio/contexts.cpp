@@ -278,3 +278,19 @@ TEST_CASE("a wait for an event source ends at its deadline and when it is cancel
   pair.left.poll();
   CHECK_FALSE(pair.left.is_connected());
 }
+
+TEST_CASE("cancelling an asio_source that was moved from does nothing") {
+  const testbed bed;
+  auto pair = connect_channels(short_channels(bed));
+  net::io_context context;
+  asio_source events(context.get_executor(), pair.left);
+  std::optional<result<void>> ended;
+  events.async_wait([&](const result<void>& done) { ended = done; });
+  asio_source owner = std::move(events);
+  events.cancel();  // NOLINT(bugprone-use-after-move): this is the subject of the test
+  context.poll();
+  CHECK_FALSE(ended.has_value());
+  owner.cancel();
+  run(context);
+  CHECK(failure_of(*ended) == error_kind::cancelled);
+}

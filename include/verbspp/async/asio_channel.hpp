@@ -16,6 +16,7 @@
 #include <verbspp/memory/work_memory.hpp>
 #include <verbspp/work/operations.hpp>
 
+#include <cassert>
 #include <coroutine>
 #include <cstddef>
 #include <cstdint>
@@ -435,18 +436,18 @@ class asio_channel {
   asio_channel& operator=(const asio_channel&) = delete;
   ~asio_channel() { end(); }
 
-  [[nodiscard]] executor_type get_executor() const noexcept { return state_->executor; }
+  [[nodiscard]] executor_type get_executor() const noexcept { return state().executor; }
   /// The channel, for its other functions. Use the reference only in the current handler, and call
   /// `link` again in the next one. While operations wait, each call makes the executor poll the
   /// channel after the handler, because a blocking function of the channel may consume the event
   /// that the executor is waiting for.
   [[nodiscard]] channel& link() {
-    state_->wake();
+    state().wake();
     return state_->link;
   }
   /// Polls the channel, which completes operations. Call this for a channel of a hub when the hub
   /// has reported an event of the channel.
-  void poll() { state_->poll(); }
+  void poll() { state().poll(); }
 
   template <class Token>
   auto async_send(const async_send_operation& operation, Token&& token) {
@@ -536,8 +537,12 @@ class asio_channel {
                                                       detail::net::cancellation_type::partial) {
     using call = detail::asio_call<Function, std::remove_cvref_t<Memory>>;
     return detail::net::async_initiate<Token, void(typename call::result_type)>(
-        detail::asio_start(*state_), token,
+        detail::asio_start(state()), token,
         call{std::move(function), std::forward<Memory>(memory), ends_at});
+  }
+  [[nodiscard]] detail::asio_channel_state& state() const noexcept {
+    assert(state_ && "this asio_channel was moved from");
+    return *state_;
   }
   void end() noexcept {
     if (state_) state_->close();

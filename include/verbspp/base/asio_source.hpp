@@ -8,6 +8,7 @@
 #include <verbspp/base/result.hpp>
 #include <verbspp/base/wait_limit.hpp>
 
+#include <cassert>
 #include <cerrno>
 #include <memory>
 #include <utility>
@@ -158,7 +159,10 @@ class asio_source {
   /// Cancels the wait.
   ~asio_source() { end(); }
 
-  [[nodiscard]] executor_type get_executor() const { return waits_->descriptor.get_executor(); }
+  [[nodiscard]] executor_type get_executor() const {
+    assert(waits_ && "this asio_source was moved from");
+    return waits_->descriptor.get_executor();
+  }
   /// Waits until the source may have work. Then call the source's own function that never blocks,
   /// such as `poll` or `advance`. Only one wait may be in progress. During the wait, do not call
   /// functions of the source that may read its events; to call such a function, `cancel` the wait,
@@ -170,12 +174,15 @@ class asio_source {
   /// refuses the descriptor
   template <class Token>
   auto async_wait(Token&& token) {
+    assert(waits_ && "this asio_source was moved from");
     return detail::net::async_compose<Token, void(result<void>)>(
         detail::asio_wait<Source>(*source_, waits_), token, waits_->descriptor);
   }
   /// Ends the wait in progress, which completes with `cancelled`, unless it has already found work
-  /// or failed. A no-op without a wait.
-  void cancel() noexcept { waits_->cancel(); }
+  /// or failed. A no-op without a wait, and for a moved-from object.
+  void cancel() noexcept {
+    if (waits_) waits_->cancel();
+  }
 
  private:
   void end() noexcept {
