@@ -164,6 +164,7 @@ class exchange_session {
   using outcome = typename end::template outcome<Theirs>;
 
   /// Starts a session, without sending anything yet. `mine` is one value, or a std::tuple.
+  /// If a side sends no values, their type is `std::tuple<>`.
   /// \errors `invalid_input` if the descriptor is not a stream socket, or the application's name or
   /// the secret is not valid; `not_supported` for a secret if the library was built without
   /// libcrypto; `resource_exhausted`; the errno of `getrandom`
