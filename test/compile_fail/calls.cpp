@@ -79,6 +79,18 @@ auto handle() {
   return handles<find>([](BAD(void*) GOOD(int)) { return 1; });
 }
 
+// case: handler_of_a_method_without_number
+// expect: a method needs a number: static constexpr std::uint16_t number = 1; (0 is reserved)
+struct called : named {
+  static constexpr std::uint16_t number = BAD(0) GOOD(3);
+};
+auto handler = handles<called>([](int asked) { return asked; });
+
+// case: handler_without_an_answer
+// expect: the handler of a method must be a function that takes `const request&` (for bytes, a span)
+// expect: and returns the answer, or one that takes a `received_call<method>`
+auto handler = handles<find>([](int asked) -> BAD(void) GOOD(int) { return BAD(void)(asked); });
+
 // case: handler_without_the_lent_memory
 // expect: the handler of a method that lends memory must take a
 // expect: `received_call<method>`, which gives access to that memory

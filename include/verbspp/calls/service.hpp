@@ -216,8 +216,11 @@ using received_value = typename received_call<Called>::request_type;
 /// A function that answers immediately: it takes the request and returns the answer, or a result
 /// with the answer.
 template <class Function, class Called>
-concept AnswersAtOnce = std::is_invocable_v<const Function&, const received_value<Called>&> &&
-                        !std::is_invocable_v<const Function&, received_call<Called>>;
+concept AnswersAtOnce =
+    std::is_invocable_v<const Function&, const received_value<Called>&> &&
+    !std::is_invocable_v<const Function&, received_call<Called>> &&
+    (std::is_void_v<typename Called::answer> ||
+     !std::is_void_v<std::invoke_result_t<const Function&, const received_value<Called>&>>);
 
 template <class Function, class Called>
 concept AnswersLater = std::is_invocable_v<const Function&, received_call<Called>>;
@@ -262,8 +265,9 @@ class typed_handler final : public method_handler {
   Function function_;
 };
 
-/// The handler of a method, as returned by `handles`.
-template <Method Called, class Function>
+/// The handler of a method, as returned by `handles`. Not constrained to methods: otherwise, clang
+/// would not print which rule for methods was violated.
+template <class Called, class Function>
 struct handling {
   Function function;
 };
