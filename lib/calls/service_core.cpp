@@ -42,6 +42,11 @@ void refuse_number(open_call& call, std::uint16_t number) noexcept {
               short_text("the service has no method with the number ", number).view());
 }
 
+void refuse_while_draining(open_call& call) noexcept {
+  call.refuse(error_kind::not_connected,
+              "the service is about to end, and accepts no more calls: connect to another one");
+}
+
 void refuse_loan(open_call& call, bool expects_loan) noexcept {
   call.refuse(error_kind::mismatch, expects_loan
                                         ? "the call lends no memory, but the service expects "
@@ -373,7 +378,7 @@ result<owned<service_core>> service_core::create(
   VERBSPP_TRY(clients, hub_clients<client_entry>::create(std::move(hub)));
   owned<service_core> made(new (std::nothrow) service_core(std::move(pool), std::move(clients),
                                                            options, std::move(handlers)));
-  if (!made || !made->methods_) return error::from_errno(ENOMEM, creating);
+  if (!made || !made->methods_ || !made->unwanted_) return error::from_errno(ENOMEM, creating);
   return made;
 }
 
@@ -385,6 +390,7 @@ service_core::service_core(message_pool pool, hub_clients<client_entry> clients,
       options_(options),
       method_count_(handlers_.size()),
       methods_(new(std::nothrow) method_entry[method_count_ + 1]),
+      unwanted_(new(std::nothrow) std::uint32_t[options.clients]()),
       clients_(std::move(clients)) {
   if (!methods_) return;
   for (std::size_t i = 0; i < method_count_; ++i) {
@@ -409,6 +415,41 @@ result<channel_id> service_core::add(channel&& link) noexcept {
   if (!client || !client->is_allocated()) return error::from_errno(ENOMEM, adding);
   client->set_answer_size(largest_comparison);
   return clients_.add(std::move(link), client_entry(std::move(client)));
+}
+
+void service_core::remove(channel_id client) noexcept {
+  if (client.index >= options_.clients) return;
+  std::uint32_t& last = unwanted_.get()[client.index];
+  std::uint32_t earlier = __atomic_load_n(&last, __ATOMIC_RELAXED);
+  // The id of a client that has left must not replace that of a later client.
+  while (static_cast<std::int32_t>(client.generation - earlier) > 0 &&
+         !__atomic_compare_exchange_n(&last, &earlier, client.generation, true, __ATOMIC_RELAXED,
+                                      __ATOMIC_RELAXED))
+    continue;
+  clients_.hub().wake(client);
+}
+
+result<void> service_core::drain(const wait_limit& until) noexcept {
+  __atomic_store_n(&is_draining_, true, __ATOMIC_RELAXED);
+  for (;;) {
+    bool is_done = true;
+    const result<void> visited = clients_.for_each(
+        [&](turn& client) noexcept {
+          // Calls no handler, because new calls are refused.
+          if (execute(client)) is_done = false;
+          if (client && !(client.link().core().is_idle() && (*client.data())->is_answered()))
+            is_done = false;
+        },
+        until);
+    if (visited.has_value() && is_done) return success();
+    if (until.has_passed())
+      return until.failure(
+          "service::drain",
+          "calls have no answer yet, or answers have not arrived at their clients: answer or "
+          "refuse the calls that handlers have stored, or allow more time");
+    if (visited.has_error()) return visited.assume_error();
+    hub_turn::pause();
+  }
 }
 
 result<void> service_core::serve(const wait_limit& until) {
@@ -446,6 +487,8 @@ result<void> service_core::poll() {
 VERBSPP_DATA_PATH void service_core::dispatch(open_call& call, call_frame_kind kind,
                                               std::uint16_t method, const method_entry& entry,
                                               calling_client& client, channel& link) {
+  if (__atomic_load_n(&is_draining_, __ATOMIC_RELAXED)) [[unlikely]]
+    return refuse_while_draining(call);
   if (kind == call_frame_kind::lane_request) [[unlikely]]
     return connect_lane(call, client, link);
   if (method == comparing_methods) [[unlikely]]
@@ -480,7 +523,7 @@ VERBSPP_DATA_PATH bool service_core::take(const reference<calling_client>& clien
   return true;
 }
 
-bool service_core::serve(turn client) {
+bool service_core::execute(turn& client) {
   struct answering {
     calling_client& client;
     channel_core& core;
@@ -488,6 +531,10 @@ bool service_core::serve(turn client) {
     ~answering() { client.end_turn(core, counting); }
   };
   const reference<calling_client> calling = *client.data();
+  if (is_unwanted(client.id())) [[unlikely]] {
+    client.remove();
+    return false;
+  }
   bool is_valid = true;
   {
     calling->begin_turn();

@@ -314,8 +314,8 @@ template <Method Called, class Function>
 /// another. A client that has `in_flight` unanswered calls sends the next one only after it has got
 /// an answer.
 ///
-/// A client is removed when its channel breaks, or when it violates the protocol. The answers to
-/// its open calls are then dropped.
+/// A client is removed when its channel breaks, when it violates the protocol, or by `remove`. The
+/// answers to its open calls are then dropped.
 ///
 /// A move-only owner. Destroying it closes the connections of all clients. After a move, the old
 /// object is empty: its functions that return a `result` fail (`invalid_input`). Thread-safe,
@@ -353,6 +353,22 @@ class service {
   result<channel_id> add(channel link) noexcept {
     if (!core_) return moved_from("service::add");
     return core_->add(std::move(link));
+  }
+  /// Removes a client: a thread that serves closes the connection, if necessary after the client's
+  /// current calls. Answers that have not arrived at the client by then are dropped. A no-op if no
+  /// client has this id. Does not wait, and handlers may call it.
+  void remove(channel_id client) noexcept {
+    if (core_) core_->remove(client);
+  }
+  /// From now on, refuses all calls that no handler has received yet (`not_connected`). Serves
+  /// until all earlier calls are answered, and their answers have arrived at the clients. Then the
+  /// service can be destroyed, and none of these answers is lost. Other threads may serve in the
+  /// meantime. Handlers, and coroutines that await accesses, must not call this function. If it
+  /// fails, it can be called again: the service accepts no calls any more.
+  /// \errors `timed_out`; `cancelled`; `invalid_input` if the service was moved from
+  [[nodiscard]] result<void> drain(const wait_limit& until) noexcept {
+    if (!core_) return moved_from("service::drain");
+    return core_->drain(until);
   }
   /// Executes calls, and resumes coroutines that await accesses to lent memory, until the limit is
   /// reached or a stop is requested; both count as success. Any number of threads may call this at

@@ -59,6 +59,8 @@ class calling_client : public counted {
   [[nodiscard]] bool take_due_again() noexcept {
     return is_due_again_ && std::exchange(is_due_again_, false);
   }
+  /// True if each call that has arrived was answered, or refused, and the answer was posted.
+  [[nodiscard]] bool is_answered() const noexcept { return taken_ == answered_; }
   /// Counts a call that has arrived. \returns false if the client had no credit for it
   [[nodiscard]] bool note_call() noexcept {
     return static_cast<std::int32_t>(++taken_ - granted_) <= 0;
@@ -284,6 +286,8 @@ class service_core {
   ~service_core() = default;
 
   result<channel_id> add(channel&& link) noexcept;
+  void remove(channel_id client) noexcept;
+  [[nodiscard]] result<void> drain(const wait_limit& until) noexcept;
   [[nodiscard]] result<void> serve(const wait_limit& until);
   [[nodiscard]] result<void> poll();
   [[nodiscard]] hub_clients<client_entry>& clients() noexcept { return clients_; }
@@ -302,7 +306,13 @@ class service_core {
   };
 
   /// \returns true if the client needs another turn immediately, because of awaited accesses
-  [[nodiscard]] bool serve(turn client);
+  [[nodiscard]] bool serve(turn client) { return execute(client); }
+  /// Like `serve`, but does not end the turn, unless it removes the client.
+  [[nodiscard]] bool execute(turn& client);
+  /// True if `remove` was called for the client.
+  [[nodiscard]] bool is_unwanted(channel_id client) const noexcept {
+    return __atomic_load_n(&unwanted_.get()[client.index], __ATOMIC_RELAXED) == client.generation;
+  }
   /// \returns false if the client has violated the protocol
   [[nodiscard]] bool take(const reference<calling_client>& client, channel& link,
                           channel_core& core, message&& arrived);
@@ -339,6 +349,9 @@ class service_core {
   /// One entry for each method, in the order of the methods' numbers. The last entry, which has no
   /// handler, is for all other messages.
   owned<method_entry[]> methods_;
+  /// For each index of a client, the generation of the last client that `remove` was called for.
+  owned<std::uint32_t[]> unwanted_;
+  bool is_draining_ = false;           ///< new calls are refused
   hub_clients<client_entry> clients_;  ///< destroyed first, with the channels
 };
 
