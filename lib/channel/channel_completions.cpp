@@ -81,14 +81,36 @@ void channel_core::collect_from_hub() noexcept {
   take_hang_up();
 }
 
-void channel_core::poll() noexcept {
-  if (connection_.has_loop() || member_) [[unlikely]]
-    poll_with_care();
-  else
-    collect_own();
-  call_due_and_late();
+/// Like `collect_own`, for `poll`, and without a check for more completions.
+VERBSPP_DATA_PATH void channel_core::collect_one() noexcept {
+  ibv_wc completions[16];
+  int filled = 0;
+  {
+    const one_thread only(users_);
+    filled = connection_.poll(completions);
+    if (filled == 1 && completions->status == IBV_WC_SUCCESS && !is_receive(completions->wr_id) &&
+        sends_.complete_next(completions->wr_id)) [[likely]]
+      return;
+  }
+  if (filled != 0) complete_all(completions, filled);
 }
 
+void channel_core::poll() noexcept {
+  if (needs_care_to_poll_ || connection_.has_loop()) [[unlikely]]
+    return poll_with_care();
+  collect_one();
+  continuation* const due = take_due();
+  if (due == nullptr || --polls_to_look_ == 0) [[unlikely]]
+    return call_due_and_late(due);
+  // Keeps the core alive, because a continuation may destroy the channel.
+  ++callers_;
+  due->call();
+  if (has_due()) [[unlikely]]
+    call_all(take_due());
+  end_caller();
+}
+
+/// Implements `poll` for a channel with a hub or an event loop, or with guarded or lost memory.
 void channel_core::poll_with_care() noexcept {
   if (connection_.has_loop()) connection_.take_loop_events();
   // Usually the program calls `poll` because the hub has reported this channel. Taking the
@@ -99,6 +121,7 @@ void channel_core::poll_with_care() noexcept {
     collect_with_care();
     if (connection_.has_loop()) notice_end();
   }
+  run_continuations();
 }
 
 void channel_core::poll_found() noexcept {
@@ -311,8 +334,12 @@ VERBSPP_DATA_PATH continuation* channel_core::take_due() noexcept {
                                  [this]() noexcept { return receives_.completed(); });
 }
 
+VERBSPP_DATA_PATH bool channel_core::has_due() const noexcept {
+  return continuations_.may_have_due(sends_.completed(), receives_.completed());
+}
+
 /// Calls `due`, and then the other continuations that are due or become due.
-VERBSPP_DATA_PATH void channel_core::call_all(continuation* due) noexcept {
+void channel_core::call_all(continuation* due) noexcept {
   // A continuation may take completions, which make other continuations due. Without a maximum,
   // this could go on as long as the peer answers.
   for (unsigned left = 1024; due != nullptr; due = take_due()) {
@@ -321,26 +348,32 @@ VERBSPP_DATA_PATH void channel_core::call_all(continuation* due) noexcept {
   }
 }
 
-VERBSPP_DATA_PATH void channel_core::call_due_and_late() noexcept {
-  continuation* const due = take_due();
+/// Calls `due`, which may be null, and the other continuations that are due. If none was due, or in
+/// every 16th poll, also handles expired limits.
+void channel_core::call_due_and_late(continuation* due) noexcept {
   if (due == nullptr && continuations_.is_empty()) return;
-  // Keeps the core alive, because a continuation may destroy the channel.
+  const bool looks = due == nullptr || polls_to_look_ == 0;
+  // Reading the clock costs as much as a continuation, so a busy channel does that only in every
+  // 16th poll. The number is set before a continuation can poll.
+  if (looks) polls_to_look_ = 16;
   ++callers_;
   if (due != nullptr) call_all(due);
-  if (due == nullptr || --polls_to_look_ == 0) call_late_continuations();
+  if (looks) call_late_continuations();
   if (member_) pass_alarm();
   end_caller();
 }
 
-void channel_core::run_continuations() noexcept { call_due_and_late(); }
+void channel_core::run_continuations() noexcept {
+  if (continuations_.is_empty()) return;
+  continuation* const due = take_due();
+  if (due != nullptr) --polls_to_look_;
+  call_due_and_late(due);
+}
 
 /// Does nothing unless the alarm is due. Handles expired limits and stop requests: breaks the
 /// connection if a request has expired, and otherwise calls the continuations of expired
 /// conditions. After that, calls the continuations that are due.
 void channel_core::call_late_continuations() noexcept {
-  // Reading the clock costs as much as a continuation, so a busy channel does that only in every
-  // 16th poll.
-  polls_to_look_ = 16;
   if (std::chrono::steady_clock::now() < continuations_.alarm()) return;
   give_up_expired();
   call_all(take_due());

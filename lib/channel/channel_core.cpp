@@ -39,6 +39,10 @@ channel_core::channel_core(const channel_settings& settings) noexcept
           },
           this) {
   has_handed_.set_limit(wait_limit::forever());
+  if (guard_.is_active()) {
+    needs_care_to_poll_ = true;
+    ++care_to_await_;
+  }
 }
 
 channel_core::~channel_core() {
@@ -101,6 +105,7 @@ result<void> channel_core::enter_hub() noexcept {
   made->core = this;
   id_ = made->id;
   member_ = std::move(made);
+  needs_care_to_poll_ = true;
   sends_.need_care();
   connection_.use_queues(hub.queue(), hub.receives());
   return success();
@@ -248,6 +253,7 @@ void channel_core::destroy_queue_pair() noexcept {
     const int errnum = connection_.destroy_queue_pair();
     // If the queue pair could not be destroyed, the device may still access the memory.
     guard_.set_lost(errnum != 0);
+    if (guard_.is_lost()) needs_care_to_poll_ = true;
     if (leases_ != nullptr) leases_->after_destruction(errnum);
   }
   if (member_) {

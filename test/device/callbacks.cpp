@@ -5,6 +5,7 @@
 #include <verbspp/channel.hpp>
 
 #include <array>
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <stop_token>
@@ -219,4 +220,45 @@ TEST_CASE("limits that are reached after the requests have finished do not break
   ends.left.poll();
   CHECK(calls == 15 + many);
   CHECK(ends.left.is_connected());
+}
+
+TEST_CASE("a busy channel checks its limits even if its continuations have polled") {
+  struct polling : continuation {
+    polling(channel& polled, const write_operation& written, int levels)
+        : continuation(
+              [](continuation& self) noexcept { static_cast<polling&>(self).go_deeper(); }),
+          link(polled),
+          operation(written),
+          left(levels) {}
+    /// Writes, and calls this continuation within a poll.
+    void write_and_poll() {
+      auto work = must(link.post_write(operation));
+      REQUIRE(work.then(*this));
+      must(must(link.post_write(operation)).wait());
+      link.poll();
+    }
+    void go_deeper() noexcept {
+      if (--left > 0) write_and_poll();
+    }
+    channel& link;
+    const write_operation& operation;
+    int left;
+  };
+  const testbed bed;
+  auto ends = connect_channels(bed.domain.build_channel().access(all_rights));
+  const auto theirs = share_bytes(bed, 8);
+  const write_operation nothing{.remote = must(theirs.remote())};
+  polling nested(ends.left, nothing, 20);  // more polls than those without a look at the limits
+  nested.write_and_poll();
+  REQUIRE(nested.left == 0);
+
+  continuation late([](continuation&) noexcept {}, std::chrono::steady_clock::time_point());
+  auto silent = must(ends.left.post_receive({}));
+  REQUIRE(silent.then(late));
+  for (int i = 0; i < 16 && ends.left.is_connected(); ++i) {
+    nested.left = 1;
+    nested.write_and_poll();
+  }
+  CHECK_FALSE(ends.left.is_connected());
+  CHECK(ends.left.failure()->root() == error_kind::timed_out);
 }

@@ -121,6 +121,28 @@ TEST_CASE("a send window releases the memory of a request once when the request 
   CHECK_FALSE(sends.window.needs_care());
 }
 
+TEST_CASE("a send window completes the next request without care unless results are suspect") {
+  counting_keeper keeper;
+  open_window sends(4);
+  const auto complete_next = [&](std::uint64_t number) {
+    return sends.window.complete_next(wr_id_of(work_operation::rdma_write, number));
+  };
+  sends.post(4);
+  sends.window.keep(2, {.keeper = &keeper, .place = 5});
+  CHECK_FALSE(complete_next(2));
+  CHECK(complete_next(1));
+  CHECK(sends.window.has_succeeded(1));
+  CHECK(sends.window.room() == 1);
+  CHECK(keeper.places.empty());
+  CHECK(complete_next(2));
+  CHECK(keeper.places == std::vector<std::uint32_t>{5});
+  CHECK_FALSE(sends.window.needs_care());
+  CHECK_FALSE(complete_next(2));
+  sends.window.set_suspect(true);
+  CHECK_FALSE(complete_next(3));
+  CHECK_FALSE(sends.window.is_done(3));
+}
+
 TEST_CASE("a send window has a separate record for each request number that may be in use") {
   open_window sends(4);
   counting_keeper keeper;

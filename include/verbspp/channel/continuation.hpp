@@ -77,6 +77,8 @@ class continuation : detail::continuation_links {
   }
   /// Used by the library only.
   void call() noexcept { call_(*this); }
+  /// Used by the library only: the number of the request to which the continuation was added last.
+  [[nodiscard]] VERBSPP_DATA_PATH std::uint64_t request_number() const noexcept { return key; }
   /// Used by the library only: true if a limit was set, or if the channel's default limit has
   /// begun.
   [[nodiscard]] VERBSPP_DATA_PATH bool has_limit() const noexcept { return limit_.has_value(); }
@@ -140,10 +142,9 @@ class continuation_list {
   [[nodiscard]] VERBSPP_DATA_PATH bool is_empty() const noexcept { return head_.next == &head_; }
   /// The continuation with the lowest key. \pre the list is not empty
   [[nodiscard]] VERBSPP_DATA_PATH continuation& first() const noexcept { return of(head_.next); }
-  /// True if the list has a continuation whose key is below the one that `key` returns.
-  template <class Key>
-  [[nodiscard]] VERBSPP_DATA_PATH bool has_below(const Key& key) const noexcept {
-    return static_cast<const continuation_links*>(head_.next)->key < key();
+  /// True if the list has a continuation whose key is below this one.
+  [[nodiscard]] VERBSPP_DATA_PATH bool has_below(std::uint64_t key) const noexcept {
+    return static_cast<const continuation_links*>(head_.next)->key < key;
   }
   /// Adds a continuation behind all others whose keys are not higher. Usually that is the end of
   /// the list.

@@ -15,9 +15,11 @@ struct list_links {
   /// Inserts this element before `place`, or at the end of the list if `place` is the head.
   /// \pre this element is in no list
   VERBSPP_DATA_PATH void link_before(list_links& place) noexcept {
-    previous = place.previous;
+    // In this order, g++ does not combine stores into a vector.
+    list_links* const before = place.previous;
     next = &place;
-    place.previous->next = this;
+    before->next = this;
+    previous = before;
     place.previous = this;
   }
   /// Removes this element from its list. Does nothing if it is in no list.

@@ -355,8 +355,15 @@ class channel_core {
   }
   /// Adjusts the number of awaited requests that are queued until a work queue has room. Later
   /// awaited requests queue behind them; requests that the program posts directly do not.
-  void note_delayed(int change) noexcept { delayed_ += static_cast<std::uint32_t>(change); }
+  void note_delayed(int change) noexcept {
+    delayed_ += static_cast<std::uint32_t>(change);
+    care_to_await_ += static_cast<std::uint32_t>(change);
+  }
   [[nodiscard]] VERBSPP_DATA_PATH bool has_delayed() const noexcept { return delayed_ != 0; }
+  /// True if `has_delayed` or `watches`.
+  [[nodiscard]] VERBSPP_DATA_PATH bool needs_care_to_await() const noexcept {
+    return care_to_await_ != 0;
+  }
   /// True if a condition that depends on `subject` is waiting.
   [[nodiscard]] bool has_condition_of(const void* subject) noexcept {
     return continuations_.has_condition_of(subject);
@@ -613,12 +620,13 @@ class channel_core {
   void lose_queue(int returned) noexcept;
   /// Like `collect`, for a channel without a hub; also releases the memory of the requests.
   bool collect_own() noexcept;
-  /// Collects completions for `poll`, for a channel with a hub or an event loop.
-  void poll_with_care() noexcept;
-  /// Implements `run_continuations`.
-  void call_due_and_late() noexcept;
+  void collect_one() noexcept;
+  [[gnu::noinline]] void poll_with_care() noexcept;
+  [[gnu::noinline]] void call_due_and_late(continuation* due) noexcept;
   [[nodiscard]] continuation* take_due() noexcept;
-  void call_all(continuation* due) noexcept;
+  /// False if `take_due` would return null.
+  [[nodiscard]] bool has_due() const noexcept;
+  [[gnu::noinline]] void call_all(continuation* due) noexcept;
   [[gnu::cold, gnu::noinline]] void call_late_continuations() noexcept;
   void make_handed_calls() noexcept;
   /// Wakes the thread or event loop that waits for the channel or its hub. Any thread may call
@@ -688,6 +696,8 @@ class channel_core {
   channel_connection connection_;
   std::uint32_t handles_ = 0;  ///< handles, inboxes, and open scopes
   inbox_list inboxes_{};
+  /// The channel is in a hub, or its memory is or was guarded or lost.
+  bool needs_care_to_poll_ = false;
   unsigned users_ = 0;       ///< threads inside the channel's functions, for assertions
   std::uint64_t known_ = 0;  ///< the number of completed requests that waits have reported
   open_scopes scopes_{};
@@ -700,12 +710,14 @@ class channel_core {
   stop_wake stop_wake_{*this};
   continuations continuations_{stop_wake_};
   std::uint32_t delayed_ = 0;  ///< awaited requests that are queued until a work queue has room
+  std::uint32_t care_to_await_ = 0;  ///< the number of reasons for `needs_care_to_await`
   handed_calls handed_{};
   condition has_handed_;         ///< is waiting while a call is expected
   std::uint32_t expecting_ = 0;  ///< operations that expect a call
   std::uint32_t callers_ = 0;    ///< running calls of functions that call continuations
-  /// The number of further polls with due continuations before the limits are checked.
-  std::uint32_t polls_to_look_ = 16;
+  /// The number of further polls with due continuations before the limits are checked. Negative if
+  /// a continuation polls while the limits are due to be checked.
+  std::int32_t polls_to_look_ = 16;
   receive_slots receives_{};
   memory_guard guard_{};
   lease_book* leases_ = nullptr;

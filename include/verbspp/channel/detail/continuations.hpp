@@ -97,8 +97,14 @@ class continuations {
     // which would take the room that a condition waits for.
     if (!conditions_.is_empty())
       if (continuation* const met = take_met()) return met;
-    if (sends_.has_below(sends)) return take_first(sends_);
-    return receives_.has_below(receives) ? take_first(receives_) : nullptr;
+    if (sends_.has_below(sends())) return take_first(sends_);
+    return receives_.has_below(receives()) ? take_first(receives_) : nullptr;
+  }
+  /// False if `take_due` would return null. The parameters are the numbers that its functions
+  /// return.
+  [[nodiscard]] VERBSPP_DATA_PATH bool may_have_due(std::uint64_t sends,
+                                                    std::uint64_t receives) const noexcept {
+    return !conditions_.is_empty() || sends_.has_below(sends) || receives_.has_below(receives);
   }
   /// Removes and returns any continuation; null if there is none.
   [[nodiscard]] continuation* take_any() noexcept;

@@ -164,6 +164,21 @@ class send_window {
     set_completed(completed_ + 1);
     release_memory_of(completed_ - 1, guard);
   }
+  /// Completes the oldest request in flight, and releases its memory, if this is its `wr_id`, and
+  /// results are not suspect. \returns false, and does nothing, otherwise \pre memory is neither
+  /// guarded nor lost
+  [[nodiscard]] VERBSPP_DATA_PATH bool complete_next(std::uint64_t wr_id) noexcept {
+    if (distance_to(wr_id) != 0 || is_suspect()) [[unlikely]]
+      return false;
+    kept_memory& kept = records_[place_of(completed_)].memory;
+    succeeded_ = ++completed_;
+    end_ = completed_ + usable_;
+    if (kept.keeper != nullptr) {
+      --care_;
+      kept.let_go();
+    }
+    return true;
+  }
   /// Completes all requests whose numbers are below `number`. \pre `number` >= `completed`
   void complete_until(std::uint64_t number, memory_guard& guard) noexcept {
     if (care_ != 0) [[unlikely]]
