@@ -229,6 +229,28 @@ plain(const async_fetch_and_add_operation& from, const scatter_list& result) noe
           .fenced = from.fenced};
 }
 
+/// True if the operation has an option that `without_options` ignores.
+template <class Source>
+[[nodiscard]] VERBSPP_DATA_PATH bool has_options(const Source& from) noexcept {
+  bool has_some = false;
+  if constexpr (requires { from.immediate; })
+    has_some = from.immediate.has_value() | from.solicited;
+  if constexpr (requires { from.fenced; }) has_some |= from.fenced;
+  return has_some;
+}
+/// Like `plain`, for an operation without options.
+template <class Source, class Elements>
+[[nodiscard]] VERBSPP_DATA_PATH auto without_options(const Source& from,
+                                                     const Elements& elements) noexcept {
+  auto made = plain(from, elements);
+  if constexpr (requires { made.immediate; }) {
+    made.immediate.reset();
+    made.solicited = false;
+  }
+  if constexpr (requires { made.fenced; }) made.fenced = false;
+  return made;
+}
+
 }  // namespace detail
 
 /// Awaited calls, for coroutines of any type: each, except `async_room`, posts one request, and

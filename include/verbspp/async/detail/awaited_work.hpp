@@ -35,8 +35,8 @@ namespace verbspp::detail {
 ///
 /// The request is posted before the object exists, so that the object's members, which are in the
 /// coroutine's frame, are written only once. Posting also adds the continuation, so that awaiting
-/// only stores the coroutine. Posting is not inlined into the coroutine, where the compiler would
-/// keep variables in the frame instead of in registers.
+/// only stores the coroutine. The usual path is inlined into the coroutine, so that the compiler
+/// need not read the operation back from the frame.
 template <class Operation>
 class [[nodiscard]] awaited_work<Operation, void> : awaited {
  public:
@@ -88,10 +88,9 @@ class [[nodiscard]] awaited_work<Operation, void> : awaited {
     return is_waiting();
   }
   [[nodiscard]] VERBSPP_DATA_PATH transport_result<completed_work> await_resume() noexcept {
-    const request* const posted = std::get_if<request>(&progress_);
-    if (posted == nullptr || posted->scope != 0) [[unlikely]]
+    if (!std::holds_alternative<usual_request>(progress_)) [[unlikely]]
       return unusual_result();
-    const request one = known(*posted);
+    const request one = usual_posted();
     if (!polled().has_succeeded(one)) [[unlikely]]
       return unusual_result();
     const completed_work done = polled().take_succeeded(one);
@@ -110,6 +109,18 @@ class [[nodiscard]] awaited_work<Operation, void> : awaited {
   static constexpr bool is_filling = is_receive || std::is_same_v<Operation, read_operation> ||
                                      std::is_same_v<Operation, compare_and_swap_operation> ||
                                      std::is_same_v<Operation, fetch_and_add_operation>;
+  static constexpr bool is_read = std::is_same_v<Operation, read_operation>;
+  struct no_more {};
+  struct with_slot {
+    receive_slot* slot;
+  };
+  struct with_bytes {
+    std::uint32_t bytes;
+  };
+  /// The state of a request in flight without a scope, which keeps its memory alive or owns it. The
+  /// continuation has the request's number.
+  using usual_request =
+      std::conditional_t<is_receive, with_slot, std::conditional_t<is_read, with_bytes, no_more>>;
   /// A request that waits for room in the queue, and has not been posted yet.
   struct delayed {
     Operation operation;
@@ -118,15 +129,16 @@ class [[nodiscard]] awaited_work<Operation, void> : awaited {
   };
 
   VERBSPP_DATA_PATH awaited_work(channel_core& core, const request& posted) noexcept
-      : awaited(resume, &core), progress_(posted) {
+      : awaited(resume, &core), progress_(usual_part(posted)) {
     core.open_handle();
     core.continue_last(posted, *this);
   }
-  [[gnu::noinline]] awaited_work(channel_core& core, const wait_limit& limit,
+  /// For a request with a scope or a limit.
+  [[gnu::noinline]] awaited_work(channel_core& core, const wait_limit* limit,
                                  request posted) noexcept
       : awaited(resume, &core), progress_(posted) {
     core.open_handle();
-    set_limit(limit);
+    if (limit != nullptr) set_limit(*limit);
     core.continue_last(posted, *this);
   }
   [[gnu::cold, gnu::noinline]] awaited_work(channel_core& core, const error& refusal) noexcept
@@ -139,17 +151,18 @@ class [[nodiscard]] awaited_work<Operation, void> : awaited {
     line_up();
   }
 
-  /// Posts a request without a limit of its own. Usually, it keeps shared memory alive, and can be
-  /// posted immediately.
+  /// Posts a request without a limit of its own. Usually, it keeps shared memory alive, has no
+  /// options, and can be posted immediately.
   template <class Source, class Element>
-  [[nodiscard, gnu::noinline]] static awaited_work usual(
+  [[nodiscard]] VERBSPP_DATA_PATH static awaited_work usual(
       channel_core& core, const Source& source, const kept_elements<Element>& memory) noexcept {
     // `with_care` builds an operation of its own, so that the operation here stays in registers.
-    if (!memory.is_kept() || !has_room(core) || core.has_delayed() || core.watches()) [[unlikely]]
+    if (!memory.is_kept() || has_options(source) || !has_room(core) || core.needs_care_to_await())
+        [[unlikely]]
       return with_care(core, nullptr, source, memory);
     counted_keeper& keeper = memory.keeper();
     request made;
-    const result<void> posted = core.post(plain(source, memory.element()), made);
+    const result<void> posted = core.post(without_options(source, memory.element()), made);
     if (!posted.has_value()) [[unlikely]]
       return awaited_work(core, posted.assume_error());
     keeper.count.add();
@@ -177,7 +190,7 @@ class [[nodiscard]] awaited_work<Operation, void> : awaited {
     const result<void> posted = post(core, operation, scope, memory, made);
     if (!posted.has_value()) [[unlikely]]
       return awaited_work(core, posted.assume_error());
-    if (limit != nullptr) return awaited_work(core, *limit, made);
+    if (limit != nullptr || scope != nullptr) return awaited_work(core, limit, made);
     return awaited_work(core, made);
   }
   [[nodiscard]] VERBSPP_DATA_PATH static result<void> post(channel_core& core,
@@ -195,20 +208,38 @@ class [[nodiscard]] awaited_work<Operation, void> : awaited {
         core.protect(made.number, operation_traits<Operation>::elements(operation));
     return posted;
   }
-  /// Returns the request with only those members on which its result depends. The operation is a
-  /// constant here, so the compiler omits the code for other operations. \pre the request has no
-  /// scope
-  [[nodiscard]] VERBSPP_DATA_PATH static request known(const request& posted) noexcept {
+  [[nodiscard]] VERBSPP_DATA_PATH static usual_request usual_part(const request& posted) noexcept {
+    if constexpr (is_receive)
+      return {posted.slot};
+    else if constexpr (is_read)
+      return {posted.bytes};
+    else
+      return {};
+  }
+  /// The request in flight. The operation is a constant here, so the compiler omits the code for
+  /// other operations. \pre `progress_` holds a `usual_request`
+  [[nodiscard]] VERBSPP_DATA_PATH request usual_posted() const noexcept {
+    const usual_request& part = *std::get_if<usual_request>(&progress_);
     request one;
     if constexpr (is_receive) {
-      one.slot = posted.slot;
+      one.slot = part.slot;
       one.operation = work_operation::receive;
     } else {
-      one.number = posted.number;
+      one.number = request_number();
       one.operation = operation_traits<Operation>::completes_as;
     }
-    if constexpr (std::is_same_v<Operation, read_operation>) one.bytes = posted.bytes;
+    if constexpr (is_read) one.bytes = part.bytes;
+    one.keeps = true;
     return one;
+  }
+  [[nodiscard]] VERBSPP_DATA_PATH bool is_posted() const noexcept {
+    return std::holds_alternative<usual_request>(progress_) ||
+           std::holds_alternative<request>(progress_);
+  }
+  /// \pre `is_posted()`
+  [[nodiscard]] request posted() const noexcept {
+    const request* const unusual = std::get_if<request>(&progress_);
+    return unusual != nullptr ? *unusual : usual_posted();
   }
   [[nodiscard]] VERBSPP_DATA_PATH static bool has_room(const channel_core& core) noexcept {
     if constexpr (is_receive)
@@ -254,8 +285,7 @@ class [[nodiscard]] awaited_work<Operation, void> : awaited {
     return polled().continue_with(made, *this);
   }
   [[gnu::cold, gnu::noinline]] void end_early() noexcept {
-    if (const request* const posted = std::get_if<request>(&progress_))
-      return polled().drop(*posted);
+    if (is_posted()) return polled().drop(posted());
     if (delayed* const mine = std::get_if<delayed>(&progress_)) {
       leave_line();
       mine->memory.let_go();
@@ -265,18 +295,17 @@ class [[nodiscard]] awaited_work<Operation, void> : awaited {
   /// because the request has a scope.
   [[nodiscard, gnu::noinline]] transport_result<completed_work> unusual_result() noexcept {
     if (const error* const refusal = std::get_if<error>(&progress_)) return *refusal;
-    const request* const posted = std::get_if<request>(&progress_);
-    if (posted == nullptr) return pending_request::no_request();
+    if (!is_posted()) return pending_request::no_request();
     const std::optional<error> root = has_expired() ? polled().root_of_failure() : std::nullopt;
-    const transport_result<completed_work> done = polled().take(*posted, call_limit::of_channel());
+    const transport_result<completed_work> done = polled().take(posted(), call_limit::of_channel());
     progress_.template emplace<std::monostate>();
     if (done.has_value() || !root || channel_core::is_lost(done.assume_error())) return done;
     return *root;
   }
 
   /// The request in flight; the request to post later; the reason why the request was refused; or
-  /// nothing, because the result was taken.
-  std::variant<request, delayed, error, std::monostate> progress_;
+  /// nothing, because the result was taken. A `request` has a scope or a limit, or was delayed.
+  std::variant<usual_request, request, delayed, error, std::monostate> progress_;
 };
 
 /// The awaitable for one request that owns its memory. Awaiting it returns the memory with the
@@ -294,7 +323,7 @@ class [[nodiscard]] awaited_work<Operation, Memory> {
   awaited_work(const awaited_work&) = delete;
   awaited_work& operator=(const awaited_work&) = delete;
   VERBSPP_DATA_PATH ~awaited_work() {
-    if (std::holds_alternative<detail::request>(request_.progress_)) [[unlikely]]
+    if (request_.is_posted()) [[unlikely]]
       leave();
   }
 
@@ -321,7 +350,7 @@ class [[nodiscard]] awaited_work<Operation, Memory> {
   /// finished.
   [[gnu::cold]] void leave() noexcept {
     channel_core& core = request_.polled();
-    detail::request posted = std::get<detail::request>(request_.progress_);
+    detail::request posted = request_.posted();
     request_.progress_.template emplace<std::monostate>();
     if (!core.is_done(posted)) core.collect();
     if (!core.is_done(posted))
