@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <memory>
 #include <utility>
 
 namespace verbspp {
@@ -52,19 +53,29 @@ void hub_state::take_all(std::chrono::steady_clock::time_point stopped_at) noexc
   }
 }
 
-template <bool HasSlots>
-void hub_state::hand_out_shared(const ibv_wc& completion, empty_slots& into) noexcept {
+bool hub_state::is_for_slot(const ibv_wc& completion, const hub_row& row) noexcept {
+  return is_shared_receive(completion.wr_id) && number_of(completion.status) == IBV_WC_SUCCESS &&
+         row.keeps == 0 && row.messages.is_empty();
+}
+
+void hub_state::fill(arrival& slot, const ibv_wc& completion, const hub_row& row) noexcept {
   const std::uint32_t place = place_of_shared_receive(completion.wr_id);
-  receives_.take_back(place);
+  const completed_work work(completion);
+  const channel_id source = row.id;
   pool_places& places = receives_.places();
-  hub_row& row = rows_.find(completion.qp_num);
-  if (number_of(completion.status) != IBV_WC_SUCCESS) [[unlikely]]
+  receives_.unmark(place);
+  places.fill(place, work, source);
+  slot.source = source;
+  std::construct_at(&slot.message, &places, place, work.bytes_filled(0));
+}
+
+void hub_state::hand_out_shared(const ibv_wc& completion, hub_row& row) noexcept {
+  const std::uint32_t place = place_of_shared_receive(completion.wr_id);
+  receives_.unmark(place);
+  receives_.note_ended(1);
+  if (number_of(completion.status) != IBV_WC_SUCCESS || row.member == nullptr) [[unlikely]]
     return fail_shared(completion, place, row);
-  places.fill(place, completed_work(completion), row.id);
-  if (HasSlots && row.keeps == 0 && row.messages.is_empty()) [[likely]]
-    return into.fill(row.id, {&places, place, places.record(place).work.bytes_filled(0)});
-  if (row.member == nullptr) [[unlikely]]
-    return fail_shared(completion, place, row);
+  receives_.places().fill(place, completed_work(completion), row.id);
   list(place, row);
 }
 
@@ -92,49 +103,62 @@ void hub_state::fail_shared(const ibv_wc& completion, std::uint32_t place, hub_r
 }
 
 template <bool HasSlots>
-bool hub_state::take_completions(empty_slots& into) noexcept {
-  if (lost_ != 0) [[unlikely]]
-    return false;
-  constexpr std::size_t at_once = 32;
-  ibv_wc completions[at_once];
-  const int room = static_cast<int>(HasSlots ? std::min(at_once, into.left) : at_once);
-  const int filled = ibv_poll_cq(queue_.native_handle(), room, completions);
+void hub_state::hand_out(const ibv_wc* completions, int count, empty_slots& into) noexcept {
   if (is_watched_) [[unlikely]]
-    end_watch(completions, filled);
-  for (int i = 0; i < filled; ++i) {
-    if (is_shared_receive(completions[i].wr_id)) [[likely]]
-      hand_out_shared<HasSlots>(completions[i], into);
-    else
-      hand_out(completions[i]);
+    end_watch(completions, count);
+  for (int i = 0; i < count; ++i) {
+    const ibv_wc& completion = completions[i];
+    hub_row& row = rows_.find(completion.qp_num);
+    if (HasSlots && into.left != 0 && is_for_slot(completion, row)) {
+      receives_.note_ended(1);
+      into.next->message = {};
+      fill(*into.next++, completion, row);
+      --into.left;
+    } else if (is_shared_receive(completion.wr_id)) {
+      hand_out_shared(completion, row);
+    } else if (row.member != nullptr) {  // the number of a destroyed queue pair leads to no channel
+      row.member->put(completion);
+      rows_.note_news(row);
+    }
   }
-  if (filled < 0) [[unlikely]]
-    lose_queue(filled);
-  return filled == room && (!HasSlots || into.left != 0);
+  if (count < 0) [[unlikely]]
+    lose_queue(count);
 }
 
-hub_state::empty_slots hub_state::take_more_completions(empty_slots into) noexcept {
-  while (take_completions<true>(into)) continue;
+hub_state::empty_slots hub_state::hand_out_to(empty_slots into, const ibv_wc* completions,
+                                              int count) noexcept {
+  hand_out<true>(completions, count, into);
   return into;
 }
 
+hub_state::empty_slots hub_state::take_completions(empty_slots into) noexcept {
+  ibv_wc completions[at_once];
+  for (;;) {
+    if (lost_ != 0) [[unlikely]]
+      return into;
+    const int room = room_for(into.left);
+    const int filled = ibv_poll_cq(queue_.native_handle(), room, completions);
+    into = hand_out_to(into, completions, filled);
+    if (filled != room || into.left == 0) return into;
+  }
+}
+
 void hub_state::take_all_completions() noexcept {
+  ibv_wc completions[at_once];
   empty_slots none;
-  while (take_completions<false>(none)) continue;
+  constexpr int room = at_once;
+  for (int filled = room; filled == room && lost_ == 0;) {
+    filled = ibv_poll_cq(queue_.native_handle(), room, completions);
+    hand_out<false>(completions, filled, none);
+  }
 }
 
 /// Records that polling has failed, and notifies each channel.
 void hub_state::lose_queue(int returned) noexcept {
   __atomic_store_n(&lost_, returned, __ATOMIC_RELAXED);
+  care_ |= care_always;
   receives_.stop();
   rows_.for_each([this](hub_row& row) { rows_.note_news(row); });
-}
-
-void hub_state::hand_out(const ibv_wc& completion) noexcept {
-  // The number of a destroyed queue pair leads to no channel.
-  hub_row& row = rows_.find(completion.qp_num);
-  if (row.member == nullptr) return;
-  row.member->put(completion);
-  rows_.note_news(row);
 }
 
 hub_state::empty_slots hub_state::take_listed(empty_slots into) noexcept {
@@ -153,21 +177,43 @@ hub_state::empty_slots hub_state::take_listed(empty_slots into) noexcept {
   return into;
 }
 
-std::size_t hub_state::take_arrivals(std::span<arrival> into) noexcept {
-  empty_slots slots{.next = into.data(), .left = into.size()};
-  if (rows_.has_ready()) [[unlikely]]
-    slots = take_listed(slots);
-  if (slots.left != 0 && take_completions<true>(slots)) [[unlikely]]
-    slots = take_more_completions(slots);
+bool hub_state::take_usual(empty_slots& into, ibv_wc* completions, polled& now) noexcept {
+  now.next = completions;
+  if (care_ != 0 || rows_.has_ready() || into.left == 0) [[unlikely]]
+    return false;
+  const int room = room_for(into.left);
+  now.filled = ibv_poll_cq(queue_.native_handle(), room, completions);
+  for (; now.done < now.filled; ++now.done, ++now.next, ++into.next) {
+    const hub_row& row = rows_.find(now.next->qp_num);
+    if (!is_for_slot(*now.next, row) || into.next->message) [[unlikely]]
+      break;
+    fill(*into.next, *now.next, row);
+  }
+  receives_.note_ended(now.done);
+  if (now.done != now.filled) [[unlikely]]
+    return false;
+  // The usual case is that the poll has found all completions, or filled all slots.
+  return now.filled != room ||
+         (into.left <= at_once && __atomic_load_n(&waiting_threads_, __ATOMIC_RELAXED) == 0);
+}
+
+std::size_t hub_state::take_more(empty_slots into, const ibv_wc* next, int filled,
+                                 int done) noexcept {
+  if (has_table()) return 0;
+  if (!calls_.has_some()) care_ &= ~care_for_calls;
+  const std::size_t size = into.left;
+  into.left -= static_cast<std::size_t>(done);
+  if (rows_.has_ready()) into = take_listed(into);
+  into = hand_out_to(into, next, filled - done);
+  if (into.left != 0 && (filled == 0 || filled == room_for(size))) into = take_completions(into);
   // The event that should wake another thread may belong to a completion that this thread has
   // taken. So the remaining completions are listed now, and the caller wakes the other thread for
   // them.
-  if (slots.left == 0 && __atomic_load_n(&waiting_threads_, __ATOMIC_RELAXED) != 0) [[unlikely]]
+  if (into.left == 0 && __atomic_load_n(&waiting_threads_, __ATOMIC_RELAXED) != 0)
     take_all_completions();
   receives_.refill();
-  if (rows_.has_ready()) [[unlikely]]
-    slots = take_listed(slots);
-  return into.size() - slots.left;
+  if (rows_.has_ready()) into = take_listed(into);
+  return size - into.left;
 }
 
 hub_state::found hub_state::found_none(cause& failed) const noexcept {
@@ -180,7 +226,15 @@ hub_state::found hub_state::found_none(cause& failed) const noexcept {
 
 hub_state::found hub_state::look_for_arrivals(std::span<arrival> into, cause& failed) noexcept {
   const brief_guard guard(lock_);
-  const std::size_t count = take_arrivals(into);
+  ibv_wc completions[at_once];
+  empty_slots slots{.next = into.data(), .left = into.size()};
+  polled now;
+  if (take_usual(slots, completions, now)) {
+    receives_.refill();
+    if (now.done == 0) return found_none(failed);
+    return {.count = static_cast<std::size_t>(now.done)};
+  }
+  const std::size_t count = take_more(slots, now.next, now.filled, now.done);
   if (count == 0) return found_none(failed);
   return {.count = count, .has_more = has_more()};
 }
@@ -262,13 +316,24 @@ result<hub_turn> hub_turn::poll(const hub_reference& hub) noexcept {
 
 std::size_t hub_state::take(std::span<arrival> into) noexcept {
   lock_.lock();
-  const std::size_t count = take_arrivals(into);
+  ibv_wc completions[at_once];
+  empty_slots slots{.next = into.data(), .left = into.size()};
+  polled now;
+  if (!take_usual(slots, completions, now)) [[unlikely]]
+    return take_rest(slots, now.next, now.filled, now.done);
+  receives_.refill();
+  lock_.unlock();
+  return static_cast<std::size_t>(now.done);
+}
+
+std::size_t hub_state::take_rest(empty_slots into, const ibv_wc* next, int filled,
+                                 int done) noexcept {
+  const std::size_t count = take_more(into, next, filled, done);
   const bool is_all = !has_more();
   lock_.unlock();
   // If there are no arrivals, the caller will wait, and the wait makes the calls. But a call
   // without slots does not wait.
-  if (!is_all && (count != 0 || into.empty())) [[unlikely]]
-    do_more();
+  if (!is_all && (count != 0 || into.left == 0)) do_more();
   return count;
 }
 
@@ -302,7 +367,7 @@ result<std::span<arrival>> channel_hub::poll(std::span<arrival> into) const noex
 }
 
 std::size_t channel_hub::take(std::span<arrival> into) const noexcept {
-  if (!state_ || state_->has_table()) [[unlikely]]
+  if (!state_) [[unlikely]]
     return 0;
   return state_->take(into);
 }

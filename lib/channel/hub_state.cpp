@@ -84,7 +84,9 @@ result<void> hub_state::start(const message_pool* pool, const hub_options& optio
         "the completions of receives need room in the hub's completion queue: raise "
         "hub_options::completions, or lower hub_options::receives");
   const brief_guard guard(lock_);
-  return receives_.open(domain_, *pool, options.receives, options.refill);
+  VERBSPP_TRYV(receives_.open(domain_, *pool, options.receives, options.refill));
+  if (!is_watched_) care_ = 0;
+  return success();
 }
 
 result<void> hub_state::join(hub_member& member) noexcept {
@@ -199,6 +201,7 @@ result<void> hub_turn::keep(const hub_reference& hub,
         error_kind::busy, "hub_clients::create",
         "the hub already has channels, or has or had a table: create the table with a new hub");
   hub->table_ = std::move(table);
+  hub->care_ |= hub_state::care_always;
   return success();
 }
 

@@ -21,6 +21,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -160,8 +161,6 @@ class [[gnu::visibility("hidden")]] hub_state {
   };
   /// The error if looking for arrivals has failed; otherwise empty.
   using cause = std::optional<error>;
-  /// Takes arrivals, and refills the shared receive queue. \returns the number of slots filled
-  [[gnu::always_inline]] inline std::size_t take_arrivals(std::span<arrival> into) noexcept;
   [[nodiscard]] bool has_more() const noexcept { return rows_.has_ready() || calls_.has_some(); }
   [[nodiscard]] found look_for_arrivals(std::span<arrival> into, cause& failed) noexcept;
   [[nodiscard]] found look_for_turn(hub_turn& taken, cause& failed) noexcept;
@@ -206,27 +205,60 @@ class [[gnu::visibility("hidden")]] hub_state {
       --left;
     }
   };
-  /// Processes the completions that one poll returns. A message is stored in the next slot. It is
-  /// appended to the list of its channel instead if there are no slots, if that list contains
-  /// earlier messages, or if the row has flags in `keeps`. \returns true if there may be more
-  /// completions and, if there are slots, one of them is still empty
+  /// The progress of `take_usual`.
+  struct polled {
+    const ibv_wc* next = nullptr;  ///< the first completion that is not in a slot
+    int filled = 0;                ///< the result of the poll; 0 if there was no poll
+    int done = 0;                  ///< the number of completions whose messages are in slots
+  };
+  /// Polls once, and stores the messages in slots, up to a completion that requires more than that.
+  /// Does not poll if `care_` or the list of ready rows requires more. Advances `into.next`, but
+  /// does not change `into.left`. \returns true if nothing else has to be done, except posting
+  /// receives; otherwise, `take_more` has to be called
+  [[nodiscard, gnu::always_inline]] inline bool take_usual(empty_slots& into, ibv_wc* completions,
+                                                           polled& now) noexcept;
+  /// Takes arrivals in every case, after `take_usual`, whose results are the arguments. Posts
+  /// receives. \returns the number of slots filled, by both functions
+  [[nodiscard, gnu::noinline]] std::size_t take_more(empty_slots into, const ibv_wc* next,
+                                                     int filled, int done) noexcept;
+  /// The rest of `take`, after `take_usual`. Unlocks the lock.
+  [[nodiscard, gnu::noinline]] std::size_t take_rest(empty_slots into, const ibv_wc* next,
+                                                     int filled, int done) noexcept;
+  static constexpr std::size_t at_once = 32;  ///< the number of completions that one poll takes
+  /// The number of completions that a poll takes if this number of slots is empty.
+  [[nodiscard]] static int room_for(std::size_t slots) noexcept {
+    return static_cast<int>(std::min(at_once, slots));
+  }
+  /// True if the message of this completion can be stored in a slot. Otherwise it has failed, or
+  /// has to be appended to the list of its channel, because that list contains earlier messages,
+  /// or because the row has flags in `keeps`.
+  [[nodiscard, gnu::always_inline]] static inline bool is_for_slot(const ibv_wc& completion,
+                                                                   const hub_row& row) noexcept;
+  /// Stores the message of a completion in a slot that contains no message, but does not count it.
+  /// \pre `is_for_slot`
+  [[gnu::always_inline]] inline void fill(arrival& slot, const ibv_wc& completion,
+                                          const hub_row& row) noexcept;
+  /// Processes completions: stores messages in slots, or in the lists of their channels if there
+  /// are no more slots. If `count` is negative, polling has failed.
   template <bool HasSlots>
-  [[gnu::always_inline]] inline bool take_completions(empty_slots& into) noexcept;
+  [[gnu::always_inline]] inline void hand_out(const ibv_wc* completions, int count,
+                                              empty_slots& into) noexcept;
+  /// As `hand_out`, with slots.
+  [[nodiscard, gnu::noinline]] empty_slots hand_out_to(empty_slots into, const ibv_wc* completions,
+                                                       int count) noexcept;
+  [[gnu::always_inline]] inline void hand_out_shared(const ibv_wc& completion,
+                                                     hub_row& row) noexcept;
   /// Processes completions until the slots are full, or no more are available.
-  [[nodiscard, gnu::noinline]] empty_slots take_more_completions(empty_slots into) noexcept;
+  [[nodiscard, gnu::noinline]] empty_slots take_completions(empty_slots into) noexcept;
   /// Processes all completions. A thread that will sleep has to do so, since only new completions
   /// wake it.
   void take_all_completions() noexcept;
-  void hand_out(const ibv_wc& completion) noexcept;
-  template <bool HasSlots>
-  [[gnu::always_inline]] inline void hand_out_shared(const ibv_wc& completion,
-                                                     empty_slots& into) noexcept;
   void end_watch(const ibv_wc* completions, int count) noexcept;
   [[gnu::noinline]] void list(std::uint32_t place, hub_row& row) noexcept;
   void fail_shared(const ibv_wc& completion, std::uint32_t place, hub_row& row) noexcept;
   void lose_queue(int returned) noexcept;
   /// Fills slots with the arrivals of ready rows.
-  [[nodiscard]] empty_slots take_listed(empty_slots into) noexcept;
+  [[nodiscard, gnu::noinline]] empty_slots take_listed(empty_slots into) noexcept;
   /// Returns the result for the case that no arrivals were found. \param failed set to the error,
   /// if there is one
   [[nodiscard]] found found_none(cause& failed) const noexcept;
@@ -245,7 +277,11 @@ class [[gnu::visibility("hidden")]] hub_state {
   completion_queue queue_;
   wait_mode waiting_;
   bool is_watched_ = device_memory_is_watched();
-
+  // Flags, which are reasons why `take_usual` is not enough.
+  static constexpr unsigned care_for_calls = 1;  ///< calls may have been handed over
+  /// The hub has no pool or has a table, memory is watched, or the queue is lost.
+  static constexpr unsigned care_always = 2;
+  unsigned care_ = care_always;
   int lost_ = 0;  ///< the negative value that a failed poll returned; 0: none
   completion_queue_accounting room_;
   hub_rows rows_;

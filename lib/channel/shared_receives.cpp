@@ -28,7 +28,7 @@ shared_receives::~shared_receives() {
                       reinterpret_cast<std::uintptr_t>(released.assume_value()));
   for (std::uint32_t place = 0; place < places().count(); ++place)
     if (is_posted_.get()[place]) {
-      take_back(place);
+      unmark(place);
       places().end_receive(place);
       places().give_back_unfilled(place);
     }
@@ -44,7 +44,8 @@ result<void> shared_receives::open(const protection_domain& domain, const messag
     return error::from_errno(ENOMEM, "channel_hub::create");
   queue_ = std::move(made);
   pool_ = pool;
-  due_below_ = depth - refill_ + 1;
+  due_below_ = static_cast<int>(depth - refill_ + 1);
+  until_due_ = -due_below_;
   post();
   if (const auto failed = failure()) return *failed;
   return success();
@@ -63,7 +64,7 @@ void shared_receives::post() noexcept {
     });
     for (std::uint32_t i = count; i < filled; ++i)
       is_posted_.get()[place_of_shared_receive(batch_.request(i).wr_id)] = false;
-    posted_ += count;
+    until_due_ += static_cast<int>(count);
     if (returned != 0) {
       failure_ = post_failure(returned, "ibv_post_srq_recv", 1, 1);
       return;

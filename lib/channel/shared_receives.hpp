@@ -11,6 +11,7 @@
 #include <cassert>
 #include <cstdint>
 #include <optional>
+#include <utility>
 
 #pragma GCC visibility push(hidden)
 
@@ -38,26 +39,29 @@ class shared_receives {
   [[nodiscard]] bool has_pool(const message_pool& pool) const noexcept {
     return pool_ && pool_->places() == pool.places();
   }
-  [[nodiscard]] std::uint32_t posted() const noexcept { return posted_; }
+  [[nodiscard]] std::uint32_t posted() const noexcept {
+    return static_cast<std::uint32_t>(until_due_ + due_below_);
+  }
 
   /// True if the queue has room for a batch of receives.
-  [[nodiscard]] bool is_due() const noexcept { return posted_ < due_below_; }
+  [[nodiscard]] bool is_due() const noexcept { return until_due_ < 0; }
   /// Posts receives in batches while the queue has room for a batch, and the pool has free places.
   void refill() noexcept {
     if (is_due()) [[unlikely]]
       post();
   }
   /// Posts no more receives.
-  void stop() noexcept { due_below_ = 0; }
+  void stop() noexcept { until_due_ += std::exchange(due_below_, 0); }
   /// The error of the last attempt to post, if no receive is posted.
   [[nodiscard]] std::optional<error> failure() const noexcept {
-    return posted_ == 0 ? failure_ : std::nullopt;
+    return posted() == 0 ? failure_ : std::nullopt;
   }
-  /// Records that the receive with this place is no longer posted.
-  [[gnu::always_inline]] void take_back(std::uint32_t place) noexcept {
+  /// Counts receives that are no longer posted.
+  void note_ended(int count) noexcept { until_due_ -= count; }
+  /// Records that the receive with this place, which `note_ended` counts, is no longer posted.
+  void unmark(std::uint32_t place) noexcept {
     assert(is_posted_.get()[place]);
     is_posted_.get()[place] = false;
-    --posted_;
   }
 
  private:
@@ -66,8 +70,8 @@ class shared_receives {
   std::optional<message_pool> pool_{};
   std::optional<shared_receive_queue> queue_{};
   owned<bool[]> is_posted_{};  ///< for each place of the pool
-  std::uint32_t posted_ = 0;
-  std::uint32_t due_below_ = 0;  ///< a batch is due while fewer receives are posted
+  int due_below_ = 0;          ///< a batch is due while fewer receives are posted
+  int until_due_ = 0;          ///< the number of posted receives, minus `due_below_`
   std::uint32_t refill_ = 0;
   receive_batch batch_{};
   std::optional<error> failure_{};

@@ -228,6 +228,17 @@ TEST_CASE("a hub with a pool returns messages together with their channels") {
     must(all[0].right.send({.elements = from.gather(0, 5)}));
     CHECK(next_message(*hub, poll_it).source == all[0].left.id());
   }
+  SECTION("a slot that is filled again drops the message that it still contains") {
+    std::array<arrival, 2> slots;
+    for (std::uint32_t i = 0; i < 20; ++i) {
+      must(all[i % 3].right.send({.elements = from.gather(0, i)}));
+      CHECK(must(hub->wait(slots, patience)).size() == 1);
+      CHECK(slots[0].source == all[i % 3].left.id());
+      CHECK(slots[0].message.size() == i);
+    }
+    slots[0].message = {};
+    CHECK(pool.available() == pool.size() - hub->receives_posted());
+  }
   SECTION("a write with immediate data arrives as a message without bytes") {
     buffer<> theirs(bed.domain, 4096);
     buffer<> much(bed.domain, 4096);
