@@ -52,24 +52,31 @@ VERBSPP_DATA_PATH void channel_core::complete(const ibv_wc& completion) noexcept
 }
 
 bool channel_core::collect_with_care() noexcept {
-  if (!member_) [[likely]]
+  if (!needs_care_to_poll_) [[likely]]
     return collect_own();
-  collect_from_hub();
-  return false;
-}
-
-VERBSPP_DATA_PATH bool channel_core::collect_own() noexcept {
+  if (member_) {
+    collect_from_hub();
+    return false;
+  }
   ibv_wc completions[16];
   const int filled = [&] {
     const one_thread only(users_);
     return connection_.poll(completions);
   }();
-  // The usual case is one successful request in the send queue. `collect` has a similar path, but
-  // only for requests that keep no memory alive; the request here may keep memory alive.
-  if (filled == 1 && completions->status == IBV_WC_SUCCESS && !is_receive(completions->wr_id)) {
+  return filled != 0 && complete_all(completions, filled);
+}
+
+VERBSPP_DATA_PATH bool channel_core::collect_own() noexcept {
+  ibv_wc completions[16];
+  int filled = 0;
+  {
     const one_thread only(users_);
-    sends_.complete_one(completions->wr_id, guard_);
-    return false;
+    filled = connection_.poll(completions);
+    // The usual case is one successful request in the send queue. `collect` has a similar path, but
+    // only for requests that keep no memory alive; the request here may keep memory alive.
+    if (filled == 1 && completions->status == IBV_WC_SUCCESS && !is_receive(completions->wr_id) &&
+        sends_.complete_next(completions->wr_id)) [[likely]]
+      return false;
   }
   return filled != 0 && complete_all(completions, filled);
 }
@@ -81,24 +88,10 @@ void channel_core::collect_from_hub() noexcept {
   take_hang_up();
 }
 
-/// Like `collect_own`, for `poll`, and without a check for more completions.
-VERBSPP_DATA_PATH void channel_core::collect_one() noexcept {
-  ibv_wc completions[16];
-  int filled = 0;
-  {
-    const one_thread only(users_);
-    filled = connection_.poll(completions);
-    if (filled == 1 && completions->status == IBV_WC_SUCCESS && !is_receive(completions->wr_id) &&
-        sends_.complete_next(completions->wr_id)) [[likely]]
-      return;
-  }
-  if (filled != 0) complete_all(completions, filled);
-}
-
 void channel_core::poll() noexcept {
   if (needs_care_to_poll_ || connection_.has_loop()) [[unlikely]]
     return poll_with_care();
-  collect_one();
+  collect_own();
   continuation* const due = take_due();
   if (due == nullptr || --polls_to_look_ == 0) [[unlikely]]
     return call_due_and_late(due);

@@ -618,9 +618,9 @@ class channel_core {
   void fail_shared_receive(const ibv_wc& completion) noexcept;
   void note_failure(const work_error& failure, scope_state* scope) noexcept;
   void lose_queue(int returned) noexcept;
-  /// Like `collect`, for a channel without a hub; also releases the memory of the requests.
+  /// Like `collect`, but also releases the memory of the requests. \pre `needs_care_to_poll_` is
+  /// false
   bool collect_own() noexcept;
-  void collect_one() noexcept;
   [[gnu::noinline]] void poll_with_care() noexcept;
   [[gnu::noinline]] void call_due_and_late(continuation* due) noexcept;
   [[nodiscard]] continuation* take_due() noexcept;

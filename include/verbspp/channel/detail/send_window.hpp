@@ -157,13 +157,6 @@ class send_window {
     const std::uint32_t earlier = distance_to(wr_id);
     if (is_new(earlier)) complete_until(completed_ + earlier + 1, guard);
   }
-  /// Like `complete`, but inline for the oldest request in flight.
-  VERBSPP_DATA_PATH void complete_one(std::uint64_t wr_id, memory_guard& guard) noexcept {
-    if (distance_to(wr_id) != 0) [[unlikely]]
-      return complete(wr_id, guard);
-    set_completed(completed_ + 1);
-    release_memory_of(completed_ - 1, guard);
-  }
   /// Completes the oldest request in flight, and releases its memory, if this is its `wr_id`, and
   /// results are not suspect. \returns false, and does nothing, otherwise \pre memory is neither
   /// guarded nor lost
