@@ -110,17 +110,14 @@ class [[nodiscard]] awaited_work<Operation, void> : awaited {
                                      std::is_same_v<Operation, compare_and_swap_operation> ||
                                      std::is_same_v<Operation, fetch_and_add_operation>;
   static constexpr bool is_read = std::is_same_v<Operation, read_operation>;
-  struct no_more {};
-  struct with_slot {
-    receive_slot* slot;
+  /// A request in flight without a scope, which keeps its memory alive or owns it. The continuation
+  /// has the request's number.
+  struct usual_request {
+    /// The slot of a receive, or the number of bytes to read.
+    std::conditional_t<is_receive, receive_slot*,
+                       std::conditional_t<is_read, std::uint32_t, std::monostate>>
+        rest;
   };
-  struct with_bytes {
-    std::uint32_t bytes;
-  };
-  /// The state of a request in flight without a scope, which keeps its memory alive or owns it. The
-  /// continuation has the request's number.
-  using usual_request =
-      std::conditional_t<is_receive, with_slot, std::conditional_t<is_read, with_bytes, no_more>>;
   /// A request that waits for room in the queue, and has not been posted yet.
   struct delayed {
     Operation operation;
@@ -210,9 +207,9 @@ class [[nodiscard]] awaited_work<Operation, void> : awaited {
   }
   [[nodiscard]] VERBSPP_DATA_PATH static usual_request usual_part(const request& posted) noexcept {
     if constexpr (is_receive)
-      return {posted.slot};
+      return {.rest = posted.slot};
     else if constexpr (is_read)
-      return {posted.bytes};
+      return {.rest = posted.bytes};
     else
       return {};
   }
@@ -222,13 +219,13 @@ class [[nodiscard]] awaited_work<Operation, void> : awaited {
     const usual_request& part = *std::get_if<usual_request>(&progress_);
     request one;
     if constexpr (is_receive) {
-      one.slot = part.slot;
+      one.slot = part.rest;
       one.operation = work_operation::receive;
     } else {
       one.number = request_number();
       one.operation = operation_traits<Operation>::completes_as;
     }
-    if constexpr (is_read) one.bytes = part.bytes;
+    if constexpr (is_read) one.bytes = part.rest;
     one.keeps = true;
     return one;
   }
