@@ -132,26 +132,25 @@ bool progress_thread::program_polls() noexcept {
 }
 
 void progress_thread::notice_neglect() noexcept {
+  // If the lock is held, the program makes progress. A poll that copies much data holds it for
+  // long. This thread does not wait for the lock, because polls make no progress meanwhile.
+  const auto is_neglected = [this] {
+    const std::unique_lock held(work_.lock(), std::try_to_lock);
+    return held && (work_.has_arrived() || work_.was_rung());
+  };
   const std::uint32_t before = polls_.load(std::memory_order_relaxed);
-  {
-    const std::lock_guard held(work_.lock());
-    if (!work_.has_arrived() && !work_.was_rung()) return;
-  }
+  if (!is_neglected()) return;
   sleep(-1, long_between_polls);
-  if (polls_.load(std::memory_order_relaxed) != before) return;
-  // During a poll that copies much data, the program holds the lock.
-  const std::unique_lock held(work_.lock(), std::try_to_lock);
-  if (held) neglected_until_ = now() + neglect_remembered;
+  if (polls_.load(std::memory_order_relaxed) == before && is_neglected())
+    neglected_until_ = now() + neglect_remembered;
 }
 
 void progress_thread::run() noexcept {
   ask_for_short_slices();
   user_memory::prepare_thread();
   while (!stopping_) {
-    std::unique_lock held(work_.lock());
     if (!work_.has_sleepers() && program_polls()) {
       doing_.store(activity::standby);
-      held.unlock();
       // A thread that is about to sleep first registers as a sleeper, and then checks the activity
       // of this thread. Therefore, either the check here finds the sleeper, or the sleeper wakes
       // this thread.
@@ -160,6 +159,7 @@ void progress_thread::run() noexcept {
       doing_.store(activity::working, std::memory_order_relaxed);
       continue;
     }
+    std::unique_lock held(work_.lock());
     if (work_.progress(true)) {
       held.unlock();
       // A peer on the same processor may have to run before more packets arrive.
