@@ -429,13 +429,14 @@ void service_core::remove(channel_id client) noexcept {
   clients_.hub().wake(client);
 }
 
-result<void> service_core::drain(const wait_limit& until) noexcept {
+result<void> service_core::drain(const wait_limit& until) {
   __atomic_store_n(&is_draining_, true, __ATOMIC_RELAXED);
   for (;;) {
+    // No handler is called, because new calls are refused.
+    VERBSPP_TRYV(poll());
     bool is_done = true;
     const result<void> visited = clients_.for_each(
-        [&](turn& client) noexcept {
-          // Calls no handler, because new calls are refused.
+        [&](turn& client) {
           if (execute(client)) is_done = false;
           if (client && !(client.link().core().is_idle() && (*client.data())->is_answered()))
             is_done = false;

@@ -98,7 +98,7 @@ void channel_core::poll() noexcept {
   // Keeps the core alive, because a continuation may destroy the channel.
   ++callers_;
   due->call();
-  if (has_due()) [[unlikely]]
+  if (may_have_due()) [[unlikely]]
     call_all(take_due());
   end_caller();
 }
@@ -327,7 +327,7 @@ VERBSPP_DATA_PATH continuation* channel_core::take_due() noexcept {
                                  [this]() noexcept { return receives_.completed(); });
 }
 
-VERBSPP_DATA_PATH bool channel_core::has_due() const noexcept {
+VERBSPP_DATA_PATH bool channel_core::may_have_due() const noexcept {
   return continuations_.may_have_due(sends_.completed(), receives_.completed());
 }
 

@@ -58,7 +58,7 @@ class shared_receives {
   }
   /// Counts receives that are no longer posted.
   void note_ended(int count) noexcept { until_due_ -= count; }
-  /// Records that the receive with this place, which `note_ended` counts, is no longer posted.
+  /// Records that the receive with this place is no longer posted. `note_ended` counts it.
   void unmark(std::uint32_t place) noexcept {
     assert(is_posted_.get()[place]);
     is_posted_.get()[place] = false;

@@ -124,6 +124,31 @@ TEST_CASE("a service that drains refuses new calls, and waits for the answers to
   CHECK(must(posted.wait(patience)) == 7);
 }
 
+TEST_CASE("an event loop that drains a service sleeps until there is work") {
+  const testbed bed;
+  running_service serving(bed, 1, {.waiting = wait_mode::sleep()});
+  caller calls = serving.call();
+  auto [posted, kept] = post_kept(serving, calls);
+  serving.stop();
+  service& served = serving.served();
+  CHECK(failure_of(served.drain(wait_limit(0ms))) == error_kind::timed_out);
+  auto refused = must(calls.post_call<sum_method>({.first = 1, .second = 2}));
+  wait_until(
+      [&] {
+        CHECK(failure_of(served.drain(wait_limit(0ms))) == error_kind::timed_out);
+        return refused.poll().has_value();
+      },
+      "the refusal");
+  wait_until(
+      [&] {
+        CHECK(failure_of(served.drain(wait_limit(0ms))) == error_kind::timed_out);
+        return !must(served.request_notification());
+      },
+      "the end of the work");
+  must(kept.answer(7));
+  must(served.drain(patience));
+}
+
 TEST_CASE("a service that drains accepts no new clients") {
   const testbed bed;
   running_service serving(bed);

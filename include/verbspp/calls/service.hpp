@@ -355,8 +355,9 @@ class service {
     return core_->add(std::move(link));
   }
   /// Removes a client: a thread that serves closes the connection, if necessary after the client's
-  /// current calls. Answers that have not arrived at the client by then are dropped. A no-op if no
-  /// client has this id. Does not wait, and handlers may call it.
+  /// current calls. Answers that have not arrived at the client by then are dropped. If the channel
+  /// with this id is added later, the client is removed then. A no-op for the id of a client that
+  /// has left. Does not wait, and handlers may call it.
   void remove(channel_id client) noexcept {
     if (core_) core_->remove(client);
   }
@@ -365,8 +366,9 @@ class service {
   /// service can be destroyed, and none of these answers is lost. Other threads may serve in the
   /// meantime. Handlers, and coroutines that await accesses, must not call this function. If it
   /// fails, it can be called again: the service accepts no calls any more.
-  /// \errors `timed_out`; `cancelled`; `invalid_input` if the service was moved from
-  [[nodiscard]] result<void> drain(const wait_limit& until) noexcept {
+  /// \errors `timed_out`; `cancelled`; `invalid_input` if the service was moved from; those of
+  /// `poll`
+  [[nodiscard]] result<void> drain(const wait_limit& until) {
     if (!core_) return moved_from("service::drain");
     return core_->drain(until);
   }

@@ -110,8 +110,8 @@ class [[nodiscard]] awaited_work<Operation, void> : awaited {
                                      std::is_same_v<Operation, compare_and_swap_operation> ||
                                      std::is_same_v<Operation, fetch_and_add_operation>;
   static constexpr bool is_read = std::is_same_v<Operation, read_operation>;
-  /// A request in flight without a scope, which keeps its memory alive or owns it. The continuation
-  /// has the request's number.
+  /// A request in flight without a scope or a limit, which keeps its memory alive or owns it. The
+  /// continuation has the request's number.
   struct usual_request {
     /// The slot of a receive, or the number of bytes to read.
     std::conditional_t<is_receive, receive_slot*,

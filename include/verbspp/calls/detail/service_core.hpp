@@ -287,7 +287,7 @@ class service_core {
 
   result<channel_id> add(channel&& link) noexcept;
   void remove(channel_id client) noexcept;
-  [[nodiscard]] result<void> drain(const wait_limit& until) noexcept;
+  [[nodiscard]] result<void> drain(const wait_limit& until);
   [[nodiscard]] result<void> serve(const wait_limit& until);
   [[nodiscard]] result<void> poll();
   [[nodiscard]] hub_clients<client_entry>& clients() noexcept { return clients_; }

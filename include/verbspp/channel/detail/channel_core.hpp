@@ -624,8 +624,8 @@ class channel_core {
   [[gnu::noinline]] void poll_with_care() noexcept;
   [[gnu::noinline]] void call_due_and_late(continuation* due) noexcept;
   [[nodiscard]] continuation* take_due() noexcept;
-  /// False if `take_due` would return null.
-  [[nodiscard]] bool has_due() const noexcept;
+  /// If this is false, `take_due` would return null.
+  [[nodiscard]] bool may_have_due() const noexcept;
   [[gnu::noinline]] void call_all(continuation* due) noexcept;
   [[gnu::cold, gnu::noinline]] void call_late_continuations() noexcept;
   void make_handed_calls() noexcept;
@@ -715,9 +715,8 @@ class channel_core {
   condition has_handed_;         ///< is waiting while a call is expected
   std::uint32_t expecting_ = 0;  ///< operations that expect a call
   std::uint32_t callers_ = 0;    ///< running calls of functions that call continuations
-  /// The number of further polls with due continuations before the limits are checked. Negative if
-  /// a continuation polls while the limits are due to be checked.
-  std::int32_t polls_to_look_ = 16;
+  /// The number of further polls with due continuations before the limits are checked.
+  std::uint32_t polls_to_look_ = 16;
   receive_slots receives_{};
   memory_guard guard_{};
   lease_book* leases_ = nullptr;

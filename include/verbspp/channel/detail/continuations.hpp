@@ -100,8 +100,8 @@ class continuations {
     if (sends_.has_below(sends())) return take_first(sends_);
     return receives_.has_below(receives()) ? take_first(receives_) : nullptr;
   }
-  /// False if `take_due` would return null. The parameters are the numbers that its functions
-  /// return.
+  /// If this is false, `take_due` would return null. The parameters are the numbers that its
+  /// functions return.
   [[nodiscard]] VERBSPP_DATA_PATH bool may_have_due(std::uint64_t sends,
                                                     std::uint64_t receives) const noexcept {
     return !conditions_.is_empty() || sends_.has_below(sends) || receives_.has_below(receives);
