@@ -40,7 +40,8 @@ auto read(channel& link, const shared_buffer<BAD(access::local_read) GOOD(access
 }
 
 // case: await_posted_request_that_borrows_its_memory
-// expect: memory is borrowed: use an async_scope
+// expect: a coroutine cannot await this handle, because its memory is borrowed
+// expect: use an async_scope, or post with shared or owned memory
 // within: 14
 auto result_of(BAD(pending<>) GOOD(kept_pending) & work) { return work.async_wait(); }
 

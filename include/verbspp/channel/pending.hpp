@@ -2,6 +2,7 @@
 #pragma once
 
 #include <verbspp/base/config.hpp>
+#include <verbspp/base/detail/because.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/channel/call_limit.hpp>
 #include <verbspp/channel/continuation.hpp>
@@ -163,7 +164,11 @@ template <>
 class [[nodiscard]] pending<void> : public detail::pending_request {
  public:
   using pending_request::pending_request;
-  void async_wait() = delete;  // memory is borrowed: use an async_scope, or post with shared memory
+  template <class... Arguments>
+  void async_wait(const Arguments&...) VERBSPP_DETAIL_REFUSED(
+      sizeof...(Arguments) + 1 != 0,
+      "a coroutine cannot await this handle, because its memory is borrowed: use an async_scope, "
+      "or post with shared or owned memory");
   void detach() = delete;  // memory is borrowed: the handle must wait; post owned or shared memory
 };
 
