@@ -36,6 +36,29 @@ void receive_late(const testbed& bed, asio_pair& ends, unsigned seed) {
       "the send");
 }
 
+constexpr access_flags leasable = all_rights | access::window_bind;
+
+/// Two channels. The left one has a lease, and its send queue is full of requests that cannot
+/// finish, because the peer has posted no receive.
+struct full_asio_pair : asio_pair {
+  explicit full_asio_pair(const testbed& bed)
+      : asio_pair(bed),
+        memory(must(must(registered_buffer<leasable>::allocate(bed.domain, 64)).share())) {
+    auto first = left.link().lease<access::remote_write>(memory);
+    if (first.has_error()) {
+      REQUIRE(first.error() == error_kind::not_supported);
+      SKIP("the device has no memory windows of type 2");
+    }
+    granted = must(std::move(first));
+    const auto length = left.link().capacities().max_send_work_requests;
+    for (std::uint32_t i = 0; i < length; ++i)
+      left.async_send({.elements = inline_payload(i)}, [](const work&) {});
+  }
+
+  shared_buffer<leasable> memory;
+  lease<access::remote_write> granted{};
+};
+
 }  // namespace
 
 TEST_CASE("a cancelled operation of Asio leaves its memory to the request") {
@@ -126,6 +149,44 @@ TEST_CASE("a cancelled wait for a message loses no message") {
   CHECK(ends.right.link().is_connected());
 }
 
+TEST_CASE("a cancelled wait of Asio for room posts nothing, and leaves a lease open") {
+  const testbed bed;
+  full_asio_pair ends(bed);
+  const auto shared = must(must(registered_buffer<leasable>::allocate(bed.domain, 64)).share());
+  std::optional<result<void>> room, revoked;
+  std::optional<result<lease<access::remote_write>>> granted;
+  net::cancellation_signal first, second, third;
+  ends.left.async_await([](channel& link) { return link.async_room(); },
+                        bind_cancellation_slot(first.slot(), store(room)));
+  ends.left.async_await([&](channel&) { return ends.granted.async_revoke(); },
+                        bind_cancellation_slot(second.slot(), store(revoked)));
+  ends.left.async_await(
+      [&](channel& link) { return link.async_lease<access::remote_write>(shared); },
+      bind_cancellation_slot(third.slot(), store(granted)));
+  ends.context.poll();
+  CHECK_FALSE(room.has_value());
+  CHECK_FALSE(granted.has_value());
+  CHECK_FALSE(shared.is_only());
+  if (revoked.has_value()) SKIP("the device does not invalidate windows by requests");
+  const auto before = ends.left.link().outstanding();
+  net::post(ends.context, [&] {
+    first.emit(net::cancellation_type::terminal);
+    second.emit(net::cancellation_type::partial);
+    third.emit(net::cancellation_type::terminal);
+  });
+  ends.context.poll();
+  REQUIRE(room.has_value());
+  CHECK(failure_of(*room) == error_kind::cancelled);
+  REQUIRE(revoked.has_value());
+  CHECK(failure_of(*revoked) == error_kind::cancelled);
+  CHECK(ends.granted.is_open());
+  REQUIRE(granted.has_value());
+  CHECK(granted->error() == error_kind::cancelled);
+  CHECK(shared.is_only());
+  CHECK(ends.left.link().outstanding() == before);
+  CHECK(ends.left.link().is_connected());
+}
+
 TEST_CASE("a timer of Asio ends the wait for a request") {
   const testbed bed;
   asio_pair ends(bed);
@@ -166,6 +227,33 @@ TEST_CASE("operations of an asio_channel complete when the channel is destroyed"
   CHECK(with_owned->result.has_error());
   CHECK(holds(with_owned->memory, 6));
   CHECK(waited->has_error());
+  CHECK(shared.is_only());
+}
+
+TEST_CASE("waits of Asio for room and leases complete when the channel is destroyed") {
+  const testbed bed;
+  full_asio_pair ends(bed);
+  const auto shared = must(must(registered_buffer<leasable>::allocate(bed.domain, 64)).share());
+  std::optional<result<void>> room, revoked;
+  std::optional<result<lease<access::remote_write>>> granted;
+  ends.left.async_await([](channel& link) { return link.async_room(); }, store(room));
+  ends.left.async_await(
+      [&](channel& link) { return link.async_lease<access::remote_write>(shared); },
+      store(granted));
+  ends.left.async_await([&](channel&) { return ends.granted.async_revoke(); }, store(revoked));
+  ends.context.poll();
+  CHECK_FALSE(room.has_value());
+  CHECK_FALSE(granted.has_value());
+  ends.left = asio_channel(ends.context, channel());
+  CHECK_FALSE(room.has_value());
+  ends.context.restart();
+  ends.context.poll();
+  REQUIRE(room.has_value());
+  CHECK(failure_of(*room) == error_kind::not_connected);
+  REQUIRE(granted.has_value());
+  CHECK(granted->has_error());
+  REQUIRE(revoked.has_value());
+  CHECK_FALSE(ends.granted.is_open());
   CHECK(shared.is_only());
 }
 

@@ -16,6 +16,23 @@ using namespace verbspp;
 using namespace verbspp::test;
 using namespace net::experimental::awaitable_operators;
 
+namespace {
+
+template <class Function>
+concept AsioAwaits = requires(asio_channel& link, Function function) {
+  link.async_await(std::move(function), use_awaitable);
+};
+// A cancelled wait would have no memory to return.
+using owning_lease = lease<access::remote_write, registered_buffer<>>;
+static_assert(AsioAwaits<decltype([](channel& link) { return link.async_room(); })>);
+static_assert(!AsioAwaits<decltype([](channel&, owning_lease* mine = nullptr) {
+  return std::move(*mine).async_revoke();
+})>);
+// A blocking call.
+static_assert(!AsioAwaits<decltype([](channel& link) { return link.send({}); })>);
+
+}  // namespace
+
 TEST_CASE("every operation with shared memory can be awaited through Asio") {
   const testbed bed;
   asio_pair ends(bed);
@@ -213,6 +230,113 @@ TEST_CASE("operations of Asio wait for room in order") {
   });
   run(ends.context);
   CHECK(text == letters);
+}
+
+TEST_CASE("Asio awaits room in the send queue") {
+  const testbed bed;
+  asio_pair ends(bed);
+  const auto length = ends.left.link().capacities().max_send_work_requests;
+  for (std::uint32_t i = 0; i < length; ++i)
+    ends.left.async_send({.elements = inline_payload(i)}, [](const auto& done) { must(done); });
+  int rooms = 0;
+  const auto whole_queue = [=](channel& link) { return link.async_room(length); };
+  ends.left.async_await(whole_queue, [&](const result<void>& done) {
+    must(done);
+    CHECK(ends.left.link().outstanding() == 0);
+    ++rooms;
+  });
+  spawn(ends.context, [&]() -> awaitable<void> {
+    must(co_await ends.left.async_await(whole_queue, use_awaitable));
+    ++rooms;
+    const auto refused = co_await ends.left.async_await(
+        [=](channel& link) { return link.async_room(length + 1); }, use_awaitable);
+    CHECK(failure_of(refused) == error_kind::invalid_input);
+    ++rooms;
+  });
+  ends.context.poll();
+  CHECK(rooms == 0);
+  const auto pool = must(message_pool::create(bed.domain, 16, 64));
+  const inbox messages = must(inbox::open(ends.right.link(), pool));
+  run(ends.context);
+  CHECK(rooms == 3);
+}
+
+TEST_CASE("Asio awaits leases, and their revocation") {
+  constexpr access_flags rights = all_rights | access::window_bind;
+  const testbed bed;
+  asio_pair ends(bed);
+  asio_channel& left = ends.left;
+  const auto source = share_bytes(bed, 64, 9);
+  const auto shared = must(must(registered_buffer<rights>::allocate(bed.domain, 64)).share());
+  bool has_windows = true, has_ended = false;
+  spawn(ends.context, [&]() -> awaitable<void> {
+    auto first = co_await left.async_await(
+        [&](channel& link) { return link.async_lease<access::remote_write>(shared); },
+        use_awaitable);
+    has_windows = first.has_value() || first.error() != error_kind::not_supported;
+    if (!has_windows) co_return;
+    auto granted = must(std::move(first));
+    must(
+        co_await ends.right.async_write(source, {.remote = must(granted.remote())}, use_awaitable));
+    CHECK(holds(shared, 9));
+    must(
+        co_await left.async_await([&](channel&) { return granted.async_revoke(); }, use_awaitable));
+    CHECK_FALSE(granted.is_open());
+    has_ended = true;
+  });
+  run(ends.context);
+  if (!has_windows) SKIP("the device has no memory windows of type 2");
+  CHECK(has_ended);
+  CHECK(shared.is_only());
+  // The function owns a buffer, and moves it into the lease.
+  using owning = lease<access::remote_write, registered_buffer<rights>>;
+  auto owned = must(registered_buffer<rights>::allocate(bed.domain, 64));
+  const auto* const address = owned.data();
+  std::optional<owning> granted;
+  left.async_await(
+      [buffer = std::move(owned)](channel& link) mutable {
+        return link.async_lease<access::remote_write>(std::move(buffer));
+      },
+      [&](result<owning> done) { granted.emplace(must(std::move(done))); });
+  CHECK_FALSE(granted.has_value());
+  run(ends.context);
+  REQUIRE(granted.has_value());
+  CHECK(granted->memory().data() == address);
+  auto [done, back] = std::move(*granted).revoke(patience);
+  must(done);
+  CHECK(back.data() == address);
+}
+
+TEST_CASE("Asio awaits posted requests, scopes and streams") {
+  const testbed bed;
+  asio_pair ends(bed);
+  const auto theirs = share_bytes(bed, 32);
+  bool has_ended = false;
+  spawn(ends.context, [&]() -> awaitable<void> {
+    asio_channel& left = ends.left;
+    const auto remote = must(theirs.remote());
+    const auto shared = share_bytes(bed, 32, 1);
+    auto kept = must(left.link().post_write(shared, {.remote = remote}));
+    must(co_await left.async_await([&](channel&) { return kept.async_wait(); }, use_awaitable));
+    CHECK(holds(theirs, 1));
+    const auto borrowed = fill_buffer(bed, 32, 3);
+    async_scope scope(left.link());
+    const auto element = must(borrowed.gather());
+    const write_operation write{.elements = element, .remote = remote};
+    must(co_await left.async_await([&](channel&) { return scope.async_write(write); },
+                                   use_awaitable));
+    CHECK(holds(theirs, 3));
+    must(co_await left.async_await([&](channel&) { return scope.async_finish(); }, use_awaitable));
+    async_stream stream(left.link());
+    for (int i = 0; i < 20; ++i) {
+      must(co_await left.async_await([&](channel&) { return stream.async_room(); }, use_awaitable));
+      must(stream.post_write(write));
+    }
+    must(co_await left.async_await([&](channel&) { return stream.async_finish(); }, use_awaitable));
+    has_ended = true;
+  });
+  run(ends.context);
+  CHECK(has_ended);
 }
 
 TEST_CASE("a blocking wait does not lose the event that completes an Asio operation") {

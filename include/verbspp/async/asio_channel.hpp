@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <verbspp/async/detail/awaited.hpp>
 #include <verbspp/async/detail/awaited_message.hpp>
 #include <verbspp/async/detail/awaited_work.hpp>
 #include <verbspp/base/asio_source.hpp>
 #include <verbspp/base/detail/asio_library.hpp>
+#include <verbspp/base/detail/because.hpp>
 #include <verbspp/base/detail/list_links.hpp>
 #include <verbspp/base/error.hpp>
 #include <verbspp/base/result.hpp>
@@ -17,6 +19,7 @@
 #include <verbspp/work/operations.hpp>
 
 #include <cassert>
+#include <concepts>
 #include <coroutine>
 #include <cstddef>
 #include <cstdint>
@@ -373,6 +376,26 @@ class asio_start {
   asio_channel_state* state_;
 };
 
+/// The result of the awaited call that the function makes.
+template <class Function>
+using result_on_channel = std::remove_cvref_t<
+    decltype(std::declval<std::invoke_result_t<Function&, channel&>&>().await_resume())>;
+
+/// A function for `asio_channel::async_await`.
+template <class Function>
+concept MakesAwaitedCallOnChannel =
+    std::move_constructible<Function> &&
+    because(
+        requires(Function& function, channel& link) {
+          { function(link) } -> AwaitedCall;
+        },
+        "async_await needs a function that takes the channel, and returns an awaited call, as in "
+        "link.async_await([](channel& mine) { return mine.async_room(); }, token)") &&
+    because(std::is_convertible_v<const error&, result_on_channel<Function>>,
+            "the result of this call returns its memory, but a cancelled wait has no memory to "
+            "return: pass the memory to an operation of the asio_channel, as in "
+            "link.async_write(std::move(buffer), {.remote = theirs}, token), or share it");
+
 }  // namespace VERBSPP_DETAIL_ASIO
 }  // namespace detail
 
@@ -528,6 +551,35 @@ class asio_channel {
     return start([&messages](channel& /*link*/,
                              auto&) { return messages.async_wait(wait_limit::forever()); },
                  token, detail::no_memory(), detail::net::cancellation_type::all);
+  }
+  /// Calls the function with the channel, and completes with the result of the awaited call that
+  /// the function returns. This is for calls that have no function above: room in the send queue,
+  /// leases and their revocation, handles of posted requests, scopes and streams.
+  ///
+  ///     link.async_await([](channel& mine) { return mine.async_room(4); }, token);
+  ///     link.async_await(
+  ///         [&](channel& mine) { return mine.async_lease<access::remote_write>(shared); }, token);
+  ///     link.async_await([&](channel&) { return granted.async_revoke(); }, token);
+  ///
+  /// The function is called when the operation starts. The operation keeps it, with all that it has
+  /// captured, until the operation completes, so it may move captured memory into a lease. The
+  /// objects to which the call refers, such as the lease to be revoked, a handle, a scope or the
+  /// elements of a request, must exist until then. The call must be one that `poll` of this channel
+  /// completes, and not, for example, a wait of an `event_loop`. An exception that the function
+  /// throws ends the program.
+  ///
+  /// Calls whose result returns memory with a single owner do not compile, because a cancelled wait
+  /// would have no memory to return: `async_wait` of a handle that owns its memory, and
+  /// `async_revoke` of a lease that owns its memory. Use shared memory, or the operations above.
+  ///
+  /// Cancellation has the effect that destroying a coroutine has: a lease that is being granted is
+  /// revoked, and a lease whose revocation waits for room stays open.
+  /// \errors those of the call, and of `asio_source::async_wait`
+  template <class Function, class Token>
+    requires detail::MakesAwaitedCallOnChannel<Function>
+  auto async_await(Function begin, Token&& token) {
+    return start([begin = std::move(begin)](channel& link, auto&) mutable { return begin(link); },
+                 token);
   }
 
  private:

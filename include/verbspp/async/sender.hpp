@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <verbspp/async/detail/awaited.hpp>
 #include <verbspp/async/detail/execution.hpp>
 #include <verbspp/async/detail/resumable.hpp>
 #include <verbspp/base/detail/because.hpp>
@@ -181,7 +182,7 @@ template <class Function>
 concept MakesAwaitedCall =
     because(
         requires(Function& function) {
-          { function().await_ready() } -> std::convertible_to<bool>;
+          { function() } -> AwaitedCall;
           completions_of(function().await_resume());
         },
         "a sender needs a function that returns an awaited call, as in as_sender([&] { return "

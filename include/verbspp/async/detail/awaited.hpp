@@ -8,9 +8,18 @@
 #include <verbspp/channel/detail/channel_core.hpp>
 #include <verbspp/channel/detail/continuations.hpp>
 
+#include <concepts>
 #include <coroutine>
 
 namespace verbspp::detail {
+
+/// A call that a coroutine of any type can await.
+template <class Call>
+concept AwaitedCall = requires(Call& call, std::coroutine_handle<> waiting) {
+  { call.await_ready() } -> std::convertible_to<bool>;
+  call.await_suspend(waiting);
+  call.await_resume();
+};
 
 /// The wait of a coroutine for a request, or for a condition on a channel. This is the base class
 /// of most awaitables. Its subject is the channel's core, unless the derived class has a function
