@@ -126,7 +126,7 @@ TEST_CASE("a service that drains refuses new calls, and waits for the answers to
 
 TEST_CASE("an event loop that drains a service sleeps until there is work") {
   const testbed bed;
-  running_service serving(bed, 1, {.waiting = wait_mode::sleep()});
+  running_service serving(bed, 1);
   caller calls = serving.call();
   auto [posted, kept] = post_kept(serving, calls);
   serving.stop();
