@@ -356,8 +356,9 @@ class service {
   }
   /// Removes a client: a thread that serves closes the connection, if necessary after the client's
   /// current calls. Answers that have not arrived at the client by then are dropped. If the channel
-  /// with this id is added later, the client is removed then. A no-op for the id of a client that
-  /// has left. Does not wait, and handlers may call it.
+  /// with this id has not been added yet, `add` will succeed, and a thread that serves will remove
+  /// the client. A no-op for the id of a client that has left. Does not wait, and handlers may call
+  /// it.
   void remove(channel_id client) noexcept {
     if (core_) core_->remove(client);
   }

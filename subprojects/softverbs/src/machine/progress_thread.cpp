@@ -132,8 +132,8 @@ bool progress_thread::program_polls() noexcept {
 }
 
 void progress_thread::notice_neglect() noexcept {
-  // If the lock is held, the program makes progress. A poll that copies much data holds it for
-  // long. This thread does not wait for the lock, because polls make no progress meanwhile.
+  // The program holds the lock while it makes progress, and for long if it copies much data. This
+  // thread must not wait for the lock, because polls make no progress while another thread waits.
   const auto is_neglected = [this] {
     const std::unique_lock held(work_.lock(), std::try_to_lock);
     return held && (work_.has_arrived() || work_.was_rung());

@@ -56,8 +56,8 @@ class progress_thread {
 
   /// Called when a thread of the program polls, and thereby makes progress.
   void polled() noexcept { polls_.fetch_add(1, std::memory_order_relaxed); }
-  /// Called after a poll that copied this much data. Such a poll takes long, and stands for the polls
-  /// that the program could have made in the meantime.
+  /// Called after a poll that copied this much data. Such a poll takes long, and stands for the
+  /// polls that the program could have made in the meantime.
   void polled_long(std::uint64_t bytes) noexcept {
     constexpr std::uint64_t bytes_per_poll = 65'536;
     if (bytes >= bytes_per_poll)
