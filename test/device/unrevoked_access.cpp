@@ -19,25 +19,31 @@ namespace {
 
 std::atomic<int> release_failures = 0;
 
-/// From now on, counts the failures to release objects. The bed resets the handler when it is
-/// destroyed. The handler stays set until then, because memory that stays registered prevents the
-/// release of the bed's domain.
-void count_release_failures() {
-  release_failures = 0;
-  set_destroy_failure_handler([](const error& /*cause*/) noexcept { ++release_failures; });
-}
+/// A service, and a caller whose calls register the memory that they lend.
+struct registering_caller {
+  registering_caller() {
+    release_failures = 0;
+    // The bed resets the handler when it is destroyed. The handler stays set until then, because
+    // memory that stays registered prevents the release of the bed's domain.
+    set_destroy_failure_handler([](const error& /*cause*/) noexcept { ++release_failures; });
+    must(calls->call<fill>(1, memory, patience));
+  }
+
+  testbed bed{};
+  lending_service serving{bed};
+  std::optional<caller> calls{serving.call({.copied_size = 0})};
+  shared_buffer<plain_memory::rights> memory =
+      must(filled<plain_memory>(bed, 256, std::byte{1}).share());
+};
 
 }  // namespace
 
 TEST_CASE("a call that ends without an answer reports that the device did not revoke the access") {
   if (!device_name().starts_with("soft"))
     SKIP("with this driver, LeakSanitizer would report memory that the test leaks on purpose");
-  const testbed bed;
-  count_release_failures();
-  lending_service serving(bed);
-  caller calls = serving.call({.copied_size = 0});
-  auto memory = must(filled<plain_memory>(bed, 256, std::byte{1}).share());
-  must(calls.call<fill>(1, memory, patience));
+  registering_caller lending;
+  caller& calls = *lending.calls;
+  const auto& memory = lending.memory;
   const failing_verb refused("ibv_dereg_mr", EBUSY, convention::returns_errno);
   error ended(error_kind::not_found, "test", "no error");
   bool is_kept = true;
@@ -73,12 +79,9 @@ TEST_CASE("a call that ends without an answer reports that the device did not re
 TEST_CASE("a call reports that the device did not revoke the access, however the call ends") {
   if (!device_name().starts_with("soft"))
     SKIP("with this driver, LeakSanitizer would report memory that the test leaks on purpose");
-  const testbed bed;
-  count_release_failures();
-  lending_service serving(bed);
-  caller calls = serving.call({.copied_size = 0});
-  auto memory = must(filled<plain_memory>(bed, 256, std::byte{1}).share());
-  must(calls.call<fill>(1, memory, patience));
+  registering_caller lending;
+  caller& calls = *lending.calls;
+  const auto& memory = lending.memory;
   const failing_verb refused("ibv_dereg_mr", EBUSY, convention::returns_errno);
   const auto check = [](const auto& ended) {
     const error still_lent = failure_of(ended);
@@ -99,28 +102,25 @@ TEST_CASE("a call reports that the device did not revoke the access, however the
 TEST_CASE("a handle that outlives its caller reports that the device did not revoke the access") {
   if (!device_name().starts_with("soft"))
     SKIP("with this driver, LeakSanitizer would report memory that the test leaks on purpose");
-  const testbed bed;
-  count_release_failures();
-  lending_service serving(bed);
-  std::optional calls(serving.call({.copied_size = 0}));
-  auto memory = must(filled<plain_memory>(bed, 256, std::byte{1}).share());
-  must(calls->call<fill>(1, memory, patience));
+  registering_caller lending;
+  auto& calls = lending.calls;
+  const auto& memory = lending.memory;
   const auto end_caller = [&] {
     // The service deregisters its memory while this is still possible.
-    serving.close();
+    lending.serving.close();
     const failing_verb refused("ibv_dereg_mr", EBUSY, convention::returns_errno);
     calls.reset();
     CHECK(refused.calls() == 1);
   };
   SECTION("a call without an answer") {
     auto handle = must(calls->post_call<keep>(1, memory));
-    static_cast<void>(serving.take_kept());
+    static_cast<void>(lending.serving.take_kept());
     end_caller();
     CHECK(failure_of(handle.wait(patience)) == error_kind::driver);
   }
   SECTION("a call without an answer, by poll") {
     auto handle = must(calls->post_call<keep>(1, memory));
-    static_cast<void>(serving.take_kept());
+    static_cast<void>(lending.serving.take_kept());
     end_caller();
     const auto ended = handle.poll();
     REQUIRE(ended);
