@@ -131,6 +131,10 @@ class short_text {
                                         std::string_view text) noexcept;
 /// Returns the error that a refusal contains.
 [[nodiscard]] error read_refusal(std::span<const std::byte> from, const char* operation) noexcept;
+/// Adds to a counter that other threads may read or change.
+inline void count(std::uint64_t& counter, std::uint64_t added) noexcept {
+  __atomic_fetch_add(&counter, added, __ATOMIC_RELAXED);
+}
 /// The error for a codec that has used the caller while it encoded a request.
 [[nodiscard]] inline error codec_has_called(const char* method) noexcept {
   return {error_kind::invalid_input, method,

@@ -3,6 +3,8 @@
 /// The header of the messages of calls; docs/calls.md describes its bytes.
 #pragma once
 
+#include <verbspp/channel/message.hpp>
+
 #include <array>
 #include <bit>
 #include <cstddef>
@@ -175,5 +177,13 @@ struct call_header {
     return header[1] == std::byte{protocol_version};
   }
 };
+
+/// The bytes after the header of a message.
+[[nodiscard]] inline std::span<std::byte> body_of(message& of) noexcept {
+  return of.bytes().subspan(call_header::size);
+}
+[[nodiscard]] inline std::span<const std::byte> body_of(const message& of) noexcept {
+  return of.bytes().subspan(call_header::size);
+}
 
 }  // namespace verbspp::detail

@@ -24,14 +24,6 @@
 
 namespace verbspp::detail {
 
-/// The bytes after the header of a message.
-[[nodiscard]] inline std::span<std::byte> body_of(message& of) noexcept {
-  return of.bytes().subspan(call_header::size);
-}
-[[nodiscard]] inline std::span<const std::byte> body_of(const message& of) noexcept {
-  return of.bytes().subspan(call_header::size);
-}
-
 /// The state of a caller, independent of the types of its methods. Calls in flight share it, since
 /// their handles may outlive the caller.
 class caller_core : public counted {
