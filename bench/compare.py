@@ -82,7 +82,7 @@ LIMITS = {
     "usual_write": Limit("ratio", 1.25),
     "usual_within": Limit("more_than_default", 2),
     "usual_pending": Limit("ratio", 1.25),
-    "usual_vector": Limit("ratio", 1.5, {"clang": 1.65}),
+    "usual_vector": Limit("ratio", 1.5),
     "usual_scope": Limit("ratio", 1.25),
     "usual_stream": Limit("ratio", 1.25),
     "usual_owned": Limit("ratio", 1.25),

@@ -259,6 +259,7 @@ std::optional<work_error> channel_core::failure_of(request one) noexcept {
 
 transport_result<completed_work> channel_core::take_with_care(request one,
                                                               call_limit limit) noexcept {
+  open_handle();
   if (is_done(one)) collect_broken();
   const bool was_given_up = !is_done(one) && wait_for(one, limit).has_value();
   scope_state* const scope = scopes_.of(one);

@@ -294,6 +294,13 @@ class [[nodiscard]] outcome {
     return failure_type<Error>(assume_error());
   }
 
+  outcome(const outcome&) = default;
+  outcome(outcome&&) = default;
+  outcome& operator=(const outcome&) = default;
+  outcome& operator=(outcome&&) = default;
+  // Always inlined, for the same reason as the destructor of `managed_either`.
+  VERBSPP_DATA_PATH ~outcome() = default;
+
  private:
   using either_type = either<stored, Error>;
 

@@ -271,6 +271,8 @@ class channel_core {
   template <class Memory = no_memory>
   [[nodiscard]] VERBSPP_DATA_PATH transport_result<completed_work> take(
       const request& one, call_limit limit, Memory&& owned = {}) noexcept {
+    // The count is first, so that the compiler can drop it if the handle was just made.
+    --handles_;
     if (!has_succeeded(one)) {
       collect();
       if (!has_succeeded(one)) [[unlikely]]
@@ -282,7 +284,6 @@ class channel_core {
         return copy_of(take_with_care(one, limit), owned);
       ++scope->taken;
     }
-    --handles_;
     return success_of(one);
   }
   /// Takes the result of a request without a scope. \pre `has_succeeded`
@@ -295,7 +296,6 @@ class channel_core {
       const request& one, call_limit limit) noexcept {
     collect();
     if (!has_succeeded(one)) [[unlikely]] {
-      open_handle();
       no_memory none;
       return copy_of(take_with_care(one, limit), none);
     }
@@ -582,6 +582,7 @@ class channel_core {
 
   // Results. These functions take requests by value, because an object whose address is passed to a
   // call cannot stay in registers.
+  /// \pre no handle of the request is counted
   [[nodiscard, gnu::noinline]] transport_result<completed_work> take_with_care(
       request one, call_limit limit) noexcept;
   [[nodiscard]] std::optional<work_error> failure_of(request one) noexcept;
