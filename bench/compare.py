@@ -88,7 +88,7 @@ LIMITS = {
     "usual_owned": Limit("ratio", 1.25),
     "usual_shared": Limit("ratio", 1.5),
     "usual_put": Limit("ratio", 1.25),
-    "usual_message": Limit("more", 60, {"clang": 78}),
+    "usual_message": Limit("more", 60),
     "usual_receive": Limit("more", 60, {"g++": 86, "clang": 95}),
     "usual_one_busy": Limit("more", 60, {"g++": 127, "clang": 128}),
     "usual_all_busy": Limit("more", 60, {"g++": 84, "clang": 86}),

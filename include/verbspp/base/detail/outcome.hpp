@@ -14,6 +14,8 @@
 #include <boost/outcome/success_failure.hpp>
 
 #include <cassert>
+#include <cstddef>
+#include <memory>
 #include <new>
 #include <type_traits>
 #include <utility>
@@ -88,15 +90,34 @@ struct movability<false, false> {
   ~movability() = default;
 };
 
+/// Copies an error in two parts. If it were copied as a whole, clang would pass the address of the
+/// result to the function that returns the error, and could then not keep the result in registers.
+template <class Error>
+constexpr void copy_error(Error* into, const Error& from) noexcept {
+#ifdef __clang__
+  if (!std::is_constant_evaluated()) {
+    constexpr std::size_t first = sizeof(void*);
+    __builtin_memcpy(static_cast<void*>(into), &from, first);
+    __builtin_memcpy(reinterpret_cast<std::byte*>(into) + first,
+                     reinterpret_cast<const std::byte*>(&from) + first, sizeof(Error) - first);
+    return;
+  }
+#endif
+  std::construct_at(into, from);
+}
+
 /// A value or an error, in the same storage.
 template <class Value, class Error, bool IsTrivial = std::is_trivially_copyable_v<Value>>
 struct either {
   template <class... Arguments>
   constexpr explicit either(as_value, Arguments&&... arguments)
       : value(std::forward<Arguments>(arguments)...), has_value(true) {}
-  constexpr either(as_error, const Error& cause) noexcept : error(cause), has_value(false) {}
+  constexpr either(as_error, const Error& cause) noexcept : none(), has_value(false) {
+    copy_error(__builtin_addressof(error), cause);
+  }
 
   union {
+    nothing none;
     Value value;
     Error error;
   };
@@ -108,7 +129,9 @@ struct managed_either {
   template <class... Arguments>
   explicit managed_either(as_value, Arguments&&... arguments)
       : value(std::forward<Arguments>(arguments)...), has_value(true) {}
-  managed_either(as_error, const Error& cause) noexcept : error(cause), has_value(false) {}
+  managed_either(as_error, const Error& cause) noexcept : none(), has_value(false) {
+    copy_error(__builtin_addressof(error), cause);
+  }
   managed_either(const managed_either& other) : none(), has_value(other.has_value) {
     construct(other);
   }
