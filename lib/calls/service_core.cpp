@@ -8,9 +8,7 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
-#include <cstring>
 #include <ostream>
 #include <string>
 #include <utility>
