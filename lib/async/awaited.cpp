@@ -17,7 +17,7 @@ channel_core& awaited_message::polled() const noexcept {
 }
 
 bool awaited_message::others_wait() const noexcept {
-  return subject() != nullptr && polled().has_condition_of(subject());
+  return subject() != nullptr && polled().polls().has_condition_of(subject());
 }
 
 bool awaited_message::look() noexcept {

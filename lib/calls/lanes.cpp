@@ -99,7 +99,7 @@ result<void> serving_lane::write(const gather_list& from, const remote_destinati
 
 bool serving_lane::is_usable() noexcept {
   const brief_guard guard(lock_);
-  return !is_blocking_ && link_.is_connected() && core().is_idle() && !core().has_delayed();
+  return !is_blocking_ && link_.is_connected() && core().is_idle() && !core().polls().has_delayed();
 }
 
 result<void> serving_lane::open_access() noexcept {

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The completions of a channel's requests, the results of the requests, and the continuations and
-/// other calls that `poll` makes.
+/// The completions of a channel's requests, and the results of the requests.
 #include "channel/hub_state.hpp"
 #include "channel/inbox_state.hpp"
 #include "channel/lease_book.hpp"
 #include <verbspp/channel/detail/channel_core.hpp>
 
-#include <chrono>
 #include <iterator>
 #include <optional>
 
@@ -66,62 +64,11 @@ bool channel_core::collect_with_care() noexcept {
   return filled != 0 && complete_all(completions, filled);
 }
 
-VERBSPP_DATA_PATH bool channel_core::collect_own() noexcept {
-  ibv_wc completions[16];
-  int filled = 0;
-  {
-    const one_thread only(users_);
-    filled = connection_.poll(completions);
-    // The usual case is one successful request in the send queue. `collect` has a similar path, but
-    // only for requests that keep no memory alive; the request here may keep memory alive.
-    if (filled == 1 && completions->status == IBV_WC_SUCCESS && !is_receive(completions->wr_id) &&
-        sends_.complete_next(completions->wr_id)) [[likely]]
-      return false;
-  }
-  return filled != 0 && complete_all(completions, filled);
-}
-
 void channel_core::collect_from_hub() noexcept {
   const int failed = member_->hub ? member_->hub->look() : 0;
   static_cast<void>(take_found());
   if (failed < 0) lose_queue(failed);
   take_hang_up();
-}
-
-void channel_core::poll() noexcept {
-  if (needs_care_to_poll_ || connection_.has_loop()) [[unlikely]]
-    return poll_with_care();
-  collect_own();
-  continuation* const due = take_due();
-  if (due == nullptr || --polls_to_look_ == 0) [[unlikely]]
-    return call_due_and_late(due);
-  // Keeps the core alive, because a continuation may destroy the channel.
-  ++callers_;
-  due->call();
-  if (may_have_due()) [[unlikely]]
-    call_all(take_due());
-  end_caller();
-}
-
-/// Implements `poll` for a channel with a hub or an event loop, or with guarded or lost memory.
-void channel_core::poll_with_care() noexcept {
-  if (connection_.has_loop()) connection_.take_loop_events();
-  // Usually the program calls `poll` because the hub has reported this channel. Taking the
-  // completions that the hub has found costs less than polling for more.
-  if (member_ && take_found() && !(member_->hub && member_->hub->is_lost())) {
-    take_hang_up();
-  } else {
-    collect_with_care();
-    if (connection_.has_loop()) notice_end();
-  }
-  run_continuations();
-}
-
-void channel_core::poll_found() noexcept {
-  static_cast<void>(take_found());
-  if (member_->hub && member_->hub->is_lost()) collect();
-  take_hang_up();
-  run_continuations();
 }
 
 /// Breaks the channel if an event that ends the connection was read (`seen_end`).
@@ -321,117 +268,6 @@ bool channel_core::drop_with_care(request one, bool must_wait) noexcept {
   }
   drop_handle();
   return is_free;
-}
-
-VERBSPP_DATA_PATH continuation* channel_core::take_due() noexcept {
-  return continuations_.take_due([this]() noexcept { return sends_.completed(); },
-                                 [this]() noexcept { return receives_.completed(); });
-}
-
-VERBSPP_DATA_PATH bool channel_core::may_have_due() const noexcept {
-  return continuations_.may_have_due(sends_.completed(), receives_.completed());
-}
-
-/// Calls `due`, and then the other continuations that are due or become due.
-void channel_core::call_all(continuation* due) noexcept {
-  // A continuation may take completions, which make other continuations due. Without a maximum,
-  // this could go on as long as the peer answers.
-  for (unsigned left = 1024; due != nullptr; due = take_due()) {
-    due->call();
-    if (--left == 0) return continuations_.poll_again();
-  }
-}
-
-/// Calls `due`, which may be null, and the other continuations that are due. If none was due, or in
-/// every 16th poll, also handles expired limits.
-void channel_core::call_due_and_late(continuation* due) noexcept {
-  if (due == nullptr && continuations_.is_empty()) return;
-  const bool looks = due == nullptr || polls_to_look_ == 0;
-  // Reading the clock costs as much as a continuation, so a busy channel does that only in every
-  // 16th poll. The number is set before a continuation can poll.
-  if (looks) polls_to_look_ = 16;
-  ++callers_;
-  if (due != nullptr) call_all(due);
-  if (looks) call_late_continuations();
-  if (member_) pass_alarm();
-  end_caller();
-}
-
-void channel_core::run_continuations() noexcept {
-  if (continuations_.is_empty()) return;
-  continuation* const due = take_due();
-  if (due != nullptr) --polls_to_look_;
-  call_due_and_late(due);
-}
-
-/// Does nothing unless the alarm is due. Handles expired limits and stop requests: breaks the
-/// connection if a request has expired, and otherwise calls the continuations of expired
-/// conditions. After that, calls the continuations that are due.
-void channel_core::call_late_continuations() noexcept {
-  if (std::chrono::steady_clock::now() < continuations_.alarm()) return;
-  give_up_expired();
-  call_all(take_due());
-}
-
-void channel_core::expect_call() noexcept {
-  ++expecting_;
-  if (!has_handed_.is_waiting()) continue_when(has_handed_);
-}
-
-void channel_core::stop_expecting() noexcept {
-  if (--expecting_ == 0) has_handed_.cancel();
-}
-
-void channel_core::hand_over(continuation& call) noexcept {
-  handed_.push(call);
-  wake();
-}
-
-void channel_core::wake() const noexcept {
-  // `member_` cannot be used here, because the channel's thread may be destroying the channel.
-  if (const hub_reference& hub = connection_.settings().hub) hub->report(id_);
-  connection_.wake();
-}
-
-channel_core::stop_wake::stop_wake(channel_core& of) noexcept
-    : stoppable_sleep{.wake =
-                          [](stoppable_sleep& self) noexcept {
-                            channel_core& woken = static_cast<stop_wake&>(self).core;
-                            woken.continuations_.note_stop();
-                            woken.wake();
-                          }},
-      core(of) {}
-
-void channel_core::make_handed_calls() noexcept {
-  handed_.run();
-  if (expecting_ != 0 && !has_handed_.is_waiting()) continue_when(has_handed_);
-}
-
-void channel_core::set_alarm(wait_limit::time_point at) noexcept {
-  if (member_->hub && at < member_->alarm()) member_->hub->set_alarm(*member_.get(), at);
-}
-
-bool channel_core::report_events_of(int descriptor) noexcept {
-  return member_->hub && member_->hub->report_events_of(*member_.get(), descriptor);
-}
-
-void channel_core::take_hub_events() noexcept {
-  if (member_->hub) member_->hub->look_at_events();
-}
-
-void channel_core::give_up_expired() noexcept {
-  const auto now = std::chrono::steady_clock::now();
-  while (continuation* const expired =
-             continuations_.take_expired(now, connection_.settings().default_limit,
-                                         sends_.completed(), receives_.completed())) {
-    if (!expired->is_waiting()) {
-      expired->call();
-      continue;
-    }
-    static_cast<void>(give_up(wait_end::limit,
-                              reason_of(wait_end::limit, expired->limit(), expired->is_default())));
-    return;
-  }
 }
 
 }  // namespace verbspp::detail

@@ -27,21 +27,15 @@ constexpr auto time_to_flush = std::chrono::milliseconds(50);
 }  // namespace
 
 channel_core::channel_core(const channel_settings& settings) noexcept
-    : connection_(settings),
-      has_handed_(
-          [](continuation& self) noexcept {
-            auto* const core = static_cast<condition&>(self).subject();
-            static_cast<channel_core*>(core)->make_handed_calls();
-          },
-          [](condition& self) noexcept {
-            const auto* const core = static_cast<channel_core*>(self.subject());
-            return core->handed_.has_some() ? condition::state::met : condition::state::unmet;
-          },
-          this) {
-  has_handed_.set_limit(wait_limit::forever());
+    : stoppable_sleep{.wake =
+                          [](stoppable_sleep& self) noexcept {
+                            static_cast<channel_core&>(self).wake_poller();
+                          }},
+      connection_(settings),
+      polls_(*this, settings.default_limit) {
   if (guard_.is_active()) {
     needs_care_to_poll_ = true;
-    ++care_to_await_;
+    polls_.need_care_to_await();
   }
 }
 
@@ -275,7 +269,7 @@ void channel_core::destroy_queue_pair() noexcept {
   receives_.empty_queue();
   // The hub has dropped the news of the channel, and no completion reports the requests that were
   // flushed here.
-  if (member_ && member_->hub && !continuations_.is_empty()) member_->hub->report(id_);
+  if (member_ && member_->hub && !polls_.is_empty()) member_->hub->report(id_);
 }
 
 result<void> channel_core::renew(const wait_limit& limit) noexcept {
@@ -317,7 +311,7 @@ void channel_core::abandon() noexcept {
   sends_.set_suspect(true);
   leave_hub();
   ++callers_;
-  while (continuation* const left = continuations_.take_any()) left->call();
+  while (continuation* const left = polls_.take_any()) left->call();
   end_caller();
 }
 

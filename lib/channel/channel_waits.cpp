@@ -126,7 +126,7 @@ bool channel_core::has_news(std::uint64_t known) const noexcept {
       outstanding() - inboxes_.posted() - sends_.unheld() - receives_.unheld();
   const std::uint32_t without_result = inboxes_.count() + scopes_.count() + held;
   return connection_.failure() || handles_ > without_result || inboxes_.has_messages() ||
-         completed() != known || handed_.has_some() || continuations_.has_stop();
+         completed() != known || polls_.has_handed() || polls_.has_stop();
 }
 
 result<wait_end> channel_core::wait_for_news(const wait_limit& limit,
@@ -134,7 +134,7 @@ result<wait_end> channel_core::wait_for_news(const wait_limit& limit,
   if (state() == channel_state::empty) return refusal_of_empty(waiting_on_channel);
   const std::uint64_t known_before = known();
   int signal = -1;
-  if (!continuations_.is_empty()) {
+  if (!polls_.is_empty()) {
     VERBSPP_TRY(stops, connection_.ready_signal());
     signal = stops;
   }
@@ -164,9 +164,9 @@ result<bool> channel_core::ask_to_be_woken() noexcept {
 }
 
 wait_limit::time_point channel_core::deadline() const noexcept {
-  if (handed_.has_some()) return std::chrono::steady_clock::now();
-  if (connection_.failure()) return continuations_.alarm();
-  return std::min(continuations_.alarm(), connection_.seen_end_at());
+  if (polls_.has_handed()) return std::chrono::steady_clock::now();
+  if (connection_.failure()) return polls_.alarm();
+  return std::min(polls_.alarm(), connection_.seen_end_at());
 }
 
 void channel_core::open_stream(scope_state& stream) noexcept {

@@ -4,7 +4,7 @@
 #include <verbspp/base/error.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/base/wait_limit.hpp>
-#include <verbspp/channel/detail/continuations.hpp>
+#include <verbspp/channel/detail/channel_polls.hpp>
 #include <verbspp/channel/waiting.hpp>
 #include <verbspp/device/detail/async_listener.hpp>
 #include <verbspp/queue/completion_queue.hpp>

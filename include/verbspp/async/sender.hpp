@@ -97,7 +97,7 @@ class sender_operation : resumable {
       if constexpr (requires { stop.stop_possible(); })
         if (!stop.stop_possible()) return;
       work_->core = &work_->call.polled();
-      work_->core->expect_call();
+      work_->core->polls().expect_call();
       // If a stop was requested in the meantime, the registration itself calls the stop function.
       work_->registered.emplace(std::move(stop), stop_function{this});
     }
@@ -110,7 +110,7 @@ class sender_operation : resumable {
   struct stop_function {
     sender_operation* self;
     /// Called on any thread.
-    void operator()() const noexcept { self->work_->core->hand_over(*self->work_); }
+    void operator()() const noexcept { self->work_->core->polls().hand_over(*self->work_); }
   };
   using stop_callback = typename callback_of_token<token, stop_function>::type;
   static constexpr bool is_stoppable =
@@ -155,8 +155,8 @@ class sender_operation : resumable {
       if (work_->core == nullptr) return;
       work_->registered.reset();
       // A stop request may have queued a call that the polling thread has not made yet.
-      if (work_->is_waiting()) work_->core->withdraw(*work_);
-      work_->core->stop_expecting();
+      if (work_->is_waiting()) work_->core->polls().withdraw(*work_);
+      work_->core->polls().stop_expecting();
     }
   }
   void complete() noexcept {

@@ -6,7 +6,7 @@
 #include <verbspp/channel/call_limit.hpp>
 #include <verbspp/channel/continuation.hpp>
 #include <verbspp/channel/detail/channel_core.hpp>
-#include <verbspp/channel/detail/continuations.hpp>
+#include <verbspp/channel/detail/channel_polls.hpp>
 
 #include <concepts>
 #include <coroutine>
@@ -56,13 +56,13 @@ class awaited : public condition {
   }
   /// True if a request to the send queue has to wait.
   [[nodiscard]] bool must_line_up() const noexcept {
-    return !polled().sends().need_not_wait() || polled().has_delayed();
+    return !polled().sends().need_not_wait() || polled().polls().has_delayed();
   }
   void line_up() noexcept {
-    polled().note_delayed(1);
+    polled().polls().note_delayed(1);
     polled().continue_when(*this);
   }
-  void leave_line() noexcept { polled().note_delayed(-1); }
+  void leave_line() noexcept { polled().polls().note_delayed(-1); }
 
   /// Does nothing until a coroutine waits: a request may finish before a coroutine awaits it.
   std::coroutine_handle<> waiting_ = std::noop_coroutine();

@@ -154,8 +154,8 @@ class [[nodiscard]] awaited_work<Operation, void> : awaited {
   [[nodiscard]] VERBSPP_DATA_PATH static awaited_work usual(
       channel_core& core, const Source& source, const kept_elements<Element>& memory) noexcept {
     // `with_care` builds an operation of its own, so that the operation here stays in registers.
-    if (!memory.is_kept() || has_options(source) || !has_room(core) || core.needs_care_to_await())
-        [[unlikely]]
+    if (!memory.is_kept() || has_options(source) || !has_room(core) ||
+        core.polls().needs_care_to_await()) [[unlikely]]
       return with_care(core, nullptr, source, memory);
     counted_keeper& keeper = memory.keeper();
     request made;
@@ -181,7 +181,7 @@ class [[nodiscard]] awaited_work<Operation, void> : awaited {
                                                          scope_state* scope,
                                                          kept_memory memory) noexcept {
     // If the queue is closed, `may_post` returns true, and posting returns the error.
-    if (!may_post(core) || core.has_delayed()) [[unlikely]]
+    if (!may_post(core) || core.polls().has_delayed()) [[unlikely]]
       return awaited_work(core, limit, delayed{operation, scope, memory});
     request made;
     const result<void> posted = post(core, operation, scope, memory, made);

@@ -3,6 +3,7 @@
 
 #include <verbspp/base/config.hpp>
 #include <verbspp/base/detail/owned.hpp>
+#include <verbspp/base/detail/stop_callback.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/base/wait_limit.hpp>
 #include <verbspp/channel/call_limit.hpp>
@@ -10,8 +11,7 @@
 #include <verbspp/channel/channel_id.hpp>
 #include <verbspp/channel/continuation.hpp>
 #include <verbspp/channel/detail/channel_connection.hpp>
-#include <verbspp/channel/detail/continuations.hpp>
-#include <verbspp/channel/detail/handed_calls.hpp>
+#include <verbspp/channel/detail/channel_polls.hpp>
 #include <verbspp/channel/detail/inbox_list.hpp>
 #include <verbspp/channel/detail/memory_guard.hpp>
 #include <verbspp/channel/detail/one_thread.hpp>
@@ -59,7 +59,7 @@ struct no_memory {};
 ///
 /// This class implements the operations that involve several of its parts. A request is *posted*,
 /// then *completed* by the device; its handle *takes* the result, or is *dropped*.
-class channel_core {
+class channel_core : stoppable_sleep {
  public:
   [[nodiscard]] static result<channel_core*> create(const channel_settings& settings) noexcept;
   /// The core of an empty channel, which refuses all calls.
@@ -79,6 +79,7 @@ class channel_core {
     return connection_;
   }
   [[nodiscard]] VERBSPP_DATA_PATH channel_connection& connection() noexcept { return connection_; }
+  [[nodiscard]] VERBSPP_DATA_PATH channel_polls& polls() noexcept { return polls_; }
   /// The records of the leases; null until the first lease.
   [[nodiscard]] lease_book*& leases() noexcept { return leases_; }
   /// The channel's id in its hub. Without a hub, the generation of the id is 0.
@@ -325,18 +326,17 @@ class channel_core {
     std::construct_at(&owned, std::move(left));
   }
 
-  // Continuations.
+  // The calls that polls make (see `channel_polls`), and the alarms of a channel in a hub.
 
   /// Makes `poll` call the continuation when the request has finished.
   /// \returns false, without adding the continuation, if the request has already finished
   [[nodiscard]] VERBSPP_DATA_PATH bool continue_with(const request& one,
                                                      continuation& next) noexcept {
     if (is_done(one)) return false;
-    const std::chrono::nanoseconds& usual_limit = connection_.settings().default_limit;
     if (one.is_receive())
-      continuations_.add_receive(next, receives_.number_of(*one.slot), usual_limit);
+      polls_.add_receive(next, receives_.number_of(*one.slot));
     else
-      continuations_.add_send(next, one.number, usual_limit);
+      polls_.add_send(next, one.number);
     if (member_) [[unlikely]]
       pass_alarm();
     return true;
@@ -344,33 +344,18 @@ class channel_core {
   /// Like `continue_with`, for the request that was posted last, and a new continuation.
   VERBSPP_DATA_PATH void continue_last(const request& last, continuation& next) noexcept {
     if (last.is_receive()) return static_cast<void>(continue_with(last, next));
-    continuations_.add_last_send(next, last.number, connection_.settings().default_limit);
+    polls_.add_last_send(next, last.number);
     if (member_) [[unlikely]]
       pass_alarm();
   }
   /// Makes `poll` call the continuation when its condition is met.
   void continue_when(condition& met) noexcept {
-    continuations_.add_condition(met, connection_.settings().default_limit);
+    polls_.add_condition(met);
     if (member_) pass_alarm();
-  }
-  /// Adjusts the number of awaited requests that are queued until a work queue has room. Later
-  /// awaited requests queue behind them; requests that the program posts directly do not.
-  void note_delayed(int change) noexcept {
-    delayed_ += static_cast<std::uint32_t>(change);
-    care_to_await_ += static_cast<std::uint32_t>(change);
-  }
-  [[nodiscard]] VERBSPP_DATA_PATH bool has_delayed() const noexcept { return delayed_ != 0; }
-  /// True if `has_delayed` or `watches`.
-  [[nodiscard]] VERBSPP_DATA_PATH bool needs_care_to_await() const noexcept {
-    return care_to_await_ != 0;
-  }
-  /// True if a condition that depends on `subject` is waiting.
-  [[nodiscard]] bool has_condition_of(const void* subject) noexcept {
-    return continuations_.has_condition_of(subject);
   }
   /// Makes all conditions that depend on `subject` due, because `subject` is being destroyed.
   void end_subject(const void* subject) noexcept {
-    continuations_.end_subject(subject);
+    polls_.end_subject(subject);
     if (member_) pass_alarm();
   }
   /// Calls the continuations of requests that have finished, and of conditions that are met. If
@@ -381,18 +366,6 @@ class channel_core {
   [[nodiscard]] std::optional<error> root_of_failure() const noexcept {
     return connection_.failure() ? std::optional(connection_.failure()->root()) : std::nullopt;
   }
-
-  // Calls that other threads hand over, such as the effects of stop requests. `poll` checks for
-  // them only while an operation expects one.
-
-  /// Makes `poll` check for calls that other threads have handed over, and execute them, until each
-  /// `expect_call` has been undone by a `stop_expecting`.
-  void expect_call() noexcept;
-  void stop_expecting() noexcept;
-  /// Makes the next `poll` execute this call, and wakes the thread or event loop that waits for the
-  /// channel or its hub. Any thread may call this. \pre an operation on the channel's thread
-  /// expects the call
-  void hand_over(continuation& call) noexcept;
   /// Makes the hub report the channel at this time, unless the channel has an earlier alarm.
   /// \pre the channel is in a hub
   void set_alarm(wait_limit::time_point at) noexcept;
@@ -402,8 +375,6 @@ class channel_core {
   [[nodiscard]] bool report_events_of(int descriptor) noexcept;
   /// Makes the hub process events and alarms, as its waits do. \pre the channel is in a hub
   void take_hub_events() noexcept;
-  /// Withdraws the call, unless it was already made.
-  void withdraw(continuation& call) noexcept { handed_.withdraw(call); }
 
   // Scopes. An open scope counts as a handle.
 
@@ -621,22 +592,34 @@ class channel_core {
   void lose_queue(int returned) noexcept;
   /// Like `collect`, but also releases the memory of the requests. \pre `needs_care_to_poll_` is
   /// false
-  bool collect_own() noexcept;
+  VERBSPP_DATA_PATH bool collect_own() noexcept {
+    ibv_wc completions[16];
+    int filled = 0;
+    {
+      const one_thread only(users_);
+      filled = connection_.poll(completions);
+      // The usual case is one successful request in the send queue. `collect` has a similar path,
+      // but only for requests that keep no memory alive; the request here may keep memory alive.
+      if (filled == 1 && completions->status == IBV_WC_SUCCESS && !is_receive(completions->wr_id) &&
+          sends_.complete_next(completions->wr_id)) [[likely]]
+        return false;
+    }
+    return filled != 0 && complete_all(completions, filled);
+  }
+
+  // Polls.
   [[gnu::noinline]] void poll_with_care() noexcept;
-  [[gnu::noinline]] void call_due_and_late(continuation* due) noexcept;
   [[nodiscard]] continuation* take_due() noexcept;
-  /// If this is false, `take_due` would return null.
-  [[nodiscard]] bool may_have_due() const noexcept;
+  [[gnu::noinline]] void call_due(continuation* due, bool checks_alarm) noexcept;
   [[gnu::noinline]] void call_all(continuation* due) noexcept;
-  [[gnu::cold, gnu::noinline]] void call_late_continuations() noexcept;
-  void make_handed_calls() noexcept;
+  [[gnu::cold, gnu::noinline]] void call_late() noexcept;
+  void give_up_expired() noexcept;
   /// Wakes the thread or event loop that waits for the channel or its hub. Any thread may call
   /// this.
-  void wake() const noexcept;
+  void wake_poller() const noexcept;
   /// Asks the hub to report the channel when the earliest limit of the channel's continuations is
   /// reached.
-  void pass_alarm() noexcept { set_alarm(continuations_.alarm()); }
-  void give_up_expired() noexcept;
+  void pass_alarm() noexcept { set_alarm(polls_.alarm()); }
 
   // The connection's life.
   [[nodiscard]] result<void> prepare() noexcept;
@@ -702,22 +685,8 @@ class channel_core {
   unsigned users_ = 0;       ///< threads inside the channel's functions, for assertions
   std::uint64_t known_ = 0;  ///< the number of completed requests that waits have reported
   open_scopes scopes_{};
-  /// A stop request for a waiting continuation calls the `wake` of this object, which records the
-  /// request, and wakes the thread or event loop that waits for the channel or its hub.
-  struct stop_wake : stoppable_sleep {
-    explicit stop_wake(channel_core& of) noexcept;
-    channel_core& core;
-  };
-  stop_wake stop_wake_{*this};
-  continuations continuations_{stop_wake_};
-  std::uint32_t delayed_ = 0;  ///< awaited requests that are queued until a work queue has room
-  std::uint32_t care_to_await_ = 0;  ///< the number of reasons for `needs_care_to_await`
-  handed_calls handed_{};
-  condition has_handed_;         ///< is waiting while a call is expected
-  std::uint32_t expecting_ = 0;  ///< operations that expect a call
-  std::uint32_t callers_ = 0;    ///< running calls of functions that call continuations
-  /// The number of further polls with due continuations before the limits are checked.
-  std::uint32_t polls_to_look_ = 16;
+  channel_polls polls_;
+  std::uint32_t callers_ = 0;  ///< running calls of functions that call continuations
   receive_slots receives_{};
   memory_guard guard_{};
   lease_book* leases_ = nullptr;

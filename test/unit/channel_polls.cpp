@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "../catch.hpp"
 #include "../stopping.hpp"
-#include <verbspp/channel/detail/continuations.hpp>
+#include <verbspp/channel/detail/channel_polls.hpp>
 
 #include <chrono>
 #include <cstdint>
@@ -33,86 +33,83 @@ stoppable_sleep counted_wakes() {
   return {.wake = [](stoppable_sleep& /*self*/) noexcept { ++wakes; }};
 }
 
-/// Returns a function that returns the number.
-auto below(std::uint64_t number) {
-  return [number]() noexcept { return number; };
-}
-
 }  // namespace
 
 TEST_CASE("continuations of requests are due in the order of their requests") {
   stoppable_sleep asleep = counted_wakes();
-  continuations waiting(asleep);
+  channel_polls waiting(asleep, default_limit);
   probe first;
   probe second;
   probe third;
   CHECK(waiting.is_empty());
-  waiting.add_send(third, 9, default_limit);
-  waiting.add_send(first, 2, default_limit);
-  waiting.add_send(second, 5, default_limit);
-  CHECK(waiting.take_due(below(2), below(100)) == nullptr);
-  CHECK(waiting.take_due(below(6), below(0)) == &first);
+  waiting.add_send(third, 9);
+  waiting.add_send(first, 2);
+  waiting.add_send(second, 5);
+  CHECK(waiting.take_finished(2, 100) == nullptr);
+  CHECK(waiting.take_finished(6, 0) == &first);
   CHECK_FALSE(first.is_waiting());
-  CHECK(waiting.take_due(below(6), below(0)) == &second);
-  CHECK(waiting.take_due(below(9), below(0)) == nullptr);
+  CHECK(waiting.take_finished(6, 0) == &second);
+  CHECK(waiting.take_finished(9, 0) == nullptr);
   CHECK(third.is_waiting());
-  CHECK(waiting.take_due(below(10), below(0)) == &third);
+  CHECK(waiting.take_finished(10, 0) == &third);
   CHECK(waiting.is_empty());
 }
 
 TEST_CASE("continuations of sends and those of receives are independent of each other") {
   stoppable_sleep asleep = counted_wakes();
-  continuations waiting(asleep);
+  channel_polls waiting(asleep, default_limit);
   probe send;
   probe receive;
-  waiting.add_send(send, 3, default_limit);
-  waiting.add_receive(receive, 1, default_limit);
-  CHECK(waiting.take_due(below(3), below(2)) == &receive);
-  CHECK(waiting.take_due(below(3), below(9)) == nullptr);
-  CHECK(waiting.take_due(below(4), below(0)) == &send);
+  waiting.add_send(send, 3);
+  waiting.add_receive(receive, 1);
+  CHECK(waiting.take_finished(3, 2) == &receive);
+  CHECK(waiting.take_finished(3, 9) == nullptr);
+  CHECK(waiting.take_finished(4, 0) == &send);
 }
 
 TEST_CASE("a continuation that is cancelled, destroyed or added again waits at most once") {
   stoppable_sleep asleep = counted_wakes();
-  continuations waiting(asleep);
+  channel_polls waiting(asleep, default_limit);
   probe moved;
   auto gone = std::make_unique<probe>();
-  waiting.add_send(moved, 1, default_limit);
-  waiting.add_send(*gone, 1, default_limit);
+  waiting.add_send(moved, 1);
+  waiting.add_send(*gone, 1);
   gone.reset();
-  waiting.add_receive(moved, 4, default_limit);
-  CHECK(waiting.take_due(below(9), below(4)) == nullptr);
+  waiting.add_receive(moved, 4);
+  CHECK(waiting.take_finished(9, 4) == nullptr);
   moved.cancel();
   CHECK(waiting.is_empty());
   moved.cancel();
   CHECK(waiting.take_any() == nullptr);
 }
 
-TEST_CASE("continuations whose conditions are met are due before those of requests") {
+TEST_CASE("the continuation of a condition is taken once its condition is met") {
   stoppable_sleep asleep = counted_wakes();
-  continuations waiting(asleep);
+  channel_polls waiting(asleep, default_limit);
   probe request;
   probe met;
   probe unmet;
-  waiting.add_send(request, 1, default_limit);
-  waiting.add_condition(unmet, default_limit);
-  waiting.add_condition(met, default_limit);
+  waiting.add_send(request, 1);
+  waiting.add_condition(unmet);
+  waiting.add_condition(met);
   met.seen = condition::state::met;
-  CHECK(waiting.take_due(below(2), below(0)) == &met);
-  CHECK(waiting.take_due(below(2), below(0)) == &request);
-  CHECK(waiting.take_due(below(2), below(0)) == nullptr);
+  CHECK(waiting.may_have_due(1, 0));
+  CHECK(waiting.take_met() == &met);
+  CHECK(waiting.take_met() == nullptr);
+  CHECK(waiting.take_finished(2, 0) == &request);
+  CHECK(waiting.take_finished(2, 0) == nullptr);
   CHECK(waiting.take_any() == &unmet);
 }
 
 TEST_CASE("a condition that may be met without a wakeup is checked again within a millisecond") {
   stoppable_sleep asleep = counted_wakes();
-  continuations waiting(asleep);
+  channel_polls waiting(asleep, default_limit);
   probe unmet;
-  waiting.add_condition(unmet, default_limit);
-  CHECK(waiting.take_due(below(0), below(0)) == nullptr);
+  waiting.add_condition(unmet);
+  CHECK(waiting.take_met() == nullptr);
   CHECK(waiting.alarm() > clock_type::now() + std::chrono::minutes(1));
   unmet.seen = condition::state::unmet_so_far;
-  CHECK(waiting.take_due(below(0), below(0)) == nullptr);
+  CHECK(waiting.take_met() == nullptr);
   CHECK(waiting.alarm() <= clock_type::now() + std::chrono::milliseconds(1));
   unmet.cancel();
   CHECK(waiting.alarm() == clock_type::time_point::max());
@@ -120,30 +117,29 @@ TEST_CASE("a condition that may be met without a wakeup is checked again within 
 
 TEST_CASE("a continuation expires at its own limit or at the default limit") {
   stoppable_sleep asleep = counted_wakes();
-  continuations waiting(asleep);
+  channel_polls waiting(asleep, default_limit);
   probe own;
   probe usual;
   const auto now = clock_type::now();
   own.set_limit(now + hours(2));
-  waiting.add_send(own, 1, default_limit);
+  waiting.add_send(own, 1);
   CHECK(waiting.alarm() == now + hours(2));
-  waiting.add_send(usual, 2, default_limit);
+  waiting.add_send(usual, 2);
   // The default limit of `usual` does not start before the next call to `take_expired`, which is
   // the one that follows here.
-  CHECK(waiting.take_expired(now, default_limit, 0, 0) == nullptr);
+  CHECK(waiting.take_expired(now, 0, 0) == nullptr);
   CHECK_FALSE(own.has_expired());
   CHECK(usual.is_default());
   CHECK(waiting.alarm() < now + hours(2));
-  CHECK(waiting.take_expired(now + hours(1) + std::chrono::minutes(1), default_limit, 0, 0) ==
-        &usual);
+  CHECK(waiting.take_expired(now + hours(1) + std::chrono::minutes(1), 0, 0) == &usual);
   CHECK(usual.has_expired());
   CHECK(usual.is_waiting());
   usual.cancel();
-  CHECK(waiting.take_expired(now + hours(2), default_limit, 0, 0) == &own);
+  CHECK(waiting.take_expired(now + hours(2), 0, 0) == &own);
   CHECK_FALSE(own.is_default());
   // The continuation can be added once more. It has no limit until its default limit is started
   // again.
-  waiting.add_send(usual, 3, default_limit);
+  waiting.add_send(usual, 3);
   CHECK_FALSE(usual.has_expired());
   CHECK_FALSE(usual.has_limit());
   usual.cancel();
@@ -152,20 +148,20 @@ TEST_CASE("a continuation expires at its own limit or at the default limit") {
 
 TEST_CASE("the default limit begins in time while another continuation has a later limit") {
   stoppable_sleep asleep = counted_wakes();
-  continuations waiting(asleep);
+  channel_polls waiting(asleep, default_limit);
   probe first;
   probe second;
   SECTION("of its own") {
     first.set_limit(clock_type::now() + hours(100));
-    waiting.add_receive(first, 1, default_limit);
+    waiting.add_receive(first, 1);
   }
   SECTION("which was the default one") {
-    waiting.add_send(first, 1, default_limit);
-    CHECK(waiting.take_expired(waiting.alarm(), default_limit, 0, 0) == nullptr);
+    waiting.add_send(first, 1);
+    CHECK(waiting.take_expired(waiting.alarm(), 0, 0) == nullptr);
     REQUIRE(first.is_default());
   }
   const auto later = waiting.alarm();
-  waiting.add_send(second, 2, default_limit);
+  waiting.add_send(second, 2);
   CHECK(waiting.alarm() < later);
   CHECK(waiting.alarm() <= clock_type::now() + default_limit / 4 + std::chrono::nanoseconds(1));
   first.cancel();
@@ -174,52 +170,52 @@ TEST_CASE("the default limit begins in time while another continuation has a lat
 
 TEST_CASE("all continuations whose limits have expired are returned") {
   stoppable_sleep asleep = counted_wakes();
-  continuations waiting(asleep);
+  channel_polls waiting(asleep, default_limit);
   std::vector<std::unique_ptr<probe>> all;
   const auto now = clock_type::now();
   for (int i = 0; i < 4; ++i) {
     all.push_back(std::make_unique<probe>());
     all.back()->set_limit(now);
-    waiting.add_condition(*all.back(), default_limit);
+    waiting.add_condition(*all.back());
   }
   for (const auto& each : all) {
     CHECK(waiting.alarm() <= now);
     // The call also removes the condition from the list.
-    CHECK(waiting.take_expired(now, default_limit, 0, 0) == each.get());
+    CHECK(waiting.take_expired(now, 0, 0) == each.get());
     CHECK_FALSE(each->is_waiting());
   }
-  CHECK(waiting.take_expired(now, default_limit, 0, 0) == nullptr);
+  CHECK(waiting.take_expired(now, 0, 0) == nullptr);
   CHECK(waiting.is_empty());
 }
 
 TEST_CASE("continuations of requests that have finished do not expire") {
   stoppable_sleep asleep = counted_wakes();
-  continuations waiting(asleep);
+  channel_polls waiting(asleep, default_limit);
   probe send;
   probe receive;
   probe unfinished;
   const auto now = clock_type::now();
   for (probe* each : {&send, &receive, &unfinished}) each->set_limit(now);
-  waiting.add_send(send, 1, default_limit);
-  waiting.add_receive(receive, 4, default_limit);
-  waiting.add_receive(unfinished, 5, default_limit);
-  CHECK(waiting.take_expired(now, default_limit, 2, 5) == &unfinished);
-  CHECK(waiting.take_due(below(2), below(5)) == &send);
-  CHECK(waiting.take_due(below(2), below(5)) == &receive);
+  waiting.add_send(send, 1);
+  waiting.add_receive(receive, 4);
+  waiting.add_receive(unfinished, 5);
+  CHECK(waiting.take_expired(now, 2, 5) == &unfinished);
+  CHECK(waiting.take_finished(2, 5) == &send);
+  CHECK(waiting.take_finished(2, 5) == &receive);
   CHECK(waiting.take_any() == &unfinished);
 }
 
 TEST_CASE("conditions of an object that is destroyed lose their reference to it") {
   stoppable_sleep asleep = counted_wakes();
-  continuations waiting(asleep);
+  channel_polls waiting(asleep, default_limit);
   int subject = 0;
   int other = 0;
   const auto never = [](condition&) noexcept { return condition::state::unmet; };
   const auto nothing = [](continuation&) noexcept {};
   condition of_subject(nothing, never, &subject);
   condition of_other(nothing, never, &other);
-  waiting.add_condition(of_subject, default_limit);
-  waiting.add_condition(of_other, default_limit);
+  waiting.add_condition(of_subject);
+  waiting.add_condition(of_other);
   CHECK(waiting.alarm() > clock_type::now() + std::chrono::minutes(1));
   waiting.end_subject(&subject);
   // The alarm is due immediately, so that an event loop polls.
@@ -232,11 +228,11 @@ TEST_CASE("conditions of an object that is destroyed lose their reference to it"
 
 TEST_CASE("a continuation keeps a callback registered only while it waits") {
   stoppable_sleep asleep = counted_wakes();
-  continuations waiting(asleep);
+  channel_polls waiting(asleep, default_limit);
   verbspp::test::counting_source stop;
   const auto wait = [&](probe& one, std::uint64_t number) {
     one.set_limit(stop.get_token());
-    waiting.add_send(one, number, default_limit);
+    waiting.add_send(one, number);
   };
   {
     probe taken;
@@ -247,12 +243,12 @@ TEST_CASE("a continuation keeps a callback registered only while it waits") {
     wait(destroyed, 3);
     CHECK(stop.callbacks() == 3);
     CHECK(waiting.alarm() == clock_type::time_point::max());
-    CHECK(waiting.take_due(below(2), below(0)) == &taken);
+    CHECK(waiting.take_finished(2, 0) == &taken);
     CHECK(stop.callbacks() == 2);
     cancelled.cancel();
     CHECK(stop.callbacks() == 1);
     // Another wait of the same continuation has a callback of its own.
-    waiting.add_receive(destroyed, 1, default_limit);
+    waiting.add_receive(destroyed, 1);
     CHECK(stop.callbacks() == 1);
   }
   CHECK(stop.callbacks() == 0);
@@ -263,21 +259,20 @@ TEST_CASE("a continuation keeps a callback registered only while it waits") {
 
 TEST_CASE("a stop request wakes the thread that polls and makes a continuation expire") {
   stoppable_sleep asleep = counted_wakes();
-  continuations waiting(asleep);
+  channel_polls waiting(asleep, default_limit);
   verbspp::test::counting_source stop;
   probe stopped;
   probe other;
   stopped.set_limit(stop.get_token());
   other.set_limit(wait_limit::forever());
-  waiting.add_send(other, 1, default_limit);
-  waiting.add_send(stopped, 2, default_limit);
+  waiting.add_send(other, 1);
+  waiting.add_send(stopped, 2);
   stop.request_stop();
   CHECK(wakes == 1);
-  waiting.note_stop();
   CHECK(waiting.has_stop());
   CHECK(waiting.alarm() == clock_type::time_point());
   const auto now = clock_type::now();
-  CHECK(waiting.take_expired(now, default_limit, 0, 0) == &stopped);
+  CHECK(waiting.take_expired(now, 0, 0) == &stopped);
   CHECK_FALSE(waiting.has_stop());
   CHECK(waiting.alarm() == clock_type::time_point::max());
   static_cast<void>(waiting.take_any());
@@ -286,17 +281,77 @@ TEST_CASE("a stop request wakes the thread that polls and makes a continuation e
 
 TEST_CASE("a limit that is set after a wait with the default limit applies to the next wait") {
   stoppable_sleep asleep = counted_wakes();
-  continuations waiting(asleep);
+  channel_polls waiting(asleep, default_limit);
   probe one;
-  waiting.add_send(one, 1, default_limit);
+  waiting.add_send(one, 1);
   // This call starts the default limit.
-  CHECK(waiting.take_expired(waiting.alarm(), default_limit, 0, 0) == nullptr);
+  CHECK(waiting.take_expired(waiting.alarm(), 0, 0) == nullptr);
   REQUIRE(one.is_default());
   one.cancel();
   const auto end = clock_type::now() + std::chrono::hours(1);
   one.set_limit(end);
-  waiting.add_send(one, 2, default_limit);
+  waiting.add_send(one, 2);
   REQUIRE(one.has_limit());
   CHECK(one.limit().deadline() == end);
   one.cancel();
+}
+
+TEST_CASE("a call that is handed over is made by a poll while an operation expects one") {
+  stoppable_sleep asleep = counted_wakes();
+  channel_polls waiting(asleep, default_limit);
+  probe call;
+  probe withdrawn;
+  const auto poll = [&] {
+    continuation* const met = waiting.take_met();
+    if (met != nullptr) met->call();
+    return met != nullptr;
+  };
+  waiting.expect_call();
+  waiting.expect_call();
+  CHECK_FALSE(waiting.is_empty());
+  CHECK_FALSE(poll());
+  waiting.hand_over(call);
+  waiting.hand_over(withdrawn);
+  CHECK(wakes == 2);
+  CHECK(waiting.has_handed());
+  waiting.withdraw(withdrawn);
+  CHECK(poll());
+  CHECK_FALSE(poll());
+  CHECK(call.calls == 1);
+  CHECK(withdrawn.calls == 0);
+  waiting.stop_expecting();
+  waiting.hand_over(call);
+  CHECK(poll());
+  CHECK(call.calls == 2);
+  waiting.stop_expecting();
+  CHECK(waiting.is_empty());
+}
+
+TEST_CASE("every 16th poll with calls checks the alarm, counted from the last check") {
+  stoppable_sleep asleep = counted_wakes();
+  channel_polls waiting(asleep, default_limit);
+  const auto polls_until_check = [&] {
+    int polls = 1;
+    while (!waiting.must_check_alarm()) ++polls;
+    waiting.note_check();
+    return polls;
+  };
+  CHECK(polls_until_check() == 16);
+  CHECK_FALSE(waiting.must_check_alarm());
+  waiting.note_check();
+  CHECK(polls_until_check() == 16);
+}
+
+TEST_CASE("awaiting needs care while requests are delayed") {
+  stoppable_sleep asleep = counted_wakes();
+  channel_polls waiting(asleep, default_limit);
+  CHECK_FALSE(waiting.needs_care_to_await());
+  waiting.note_delayed(1);
+  CHECK(waiting.has_delayed());
+  CHECK(waiting.needs_care_to_await());
+  waiting.note_delayed(-1);
+  CHECK_FALSE(waiting.needs_care_to_await());
+  waiting.need_care_to_await();
+  CHECK_FALSE(waiting.has_delayed());
+  CHECK(waiting.needs_care_to_await());
 }
