@@ -356,11 +356,10 @@ result<caller_core::slot_index> caller_core::send_lending(const method_descripti
 template <class Next>
 VERBSPP_DATA_PATH void caller_core::take_each(Next next) noexcept {
   inbox_state& answers = *answers_.state_.get();
-  pool_places& places = *answers.pool.places();
-  for (std::uint32_t place; (place = next(answers)) != inbox_state::nothing;) {
+  for (taken_place taken; (taken = next(answers)).places != nullptr;) {
     do {
-      take(message(&places, place, places.record(place).work.bytes_filled(0)));
-    } while ((place = answers.take_listed(places)) != inbox_state::nothing);
+      take(message(taken.places, taken.place, taken.size));
+    } while ((taken = answers.take_listed()).places != nullptr);
   }
   // Posts receives for the next answers, if a batch is due.
   if (const auto refused = answers_.next_arrived()) fail(refused->assume_error());

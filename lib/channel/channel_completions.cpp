@@ -156,7 +156,6 @@ void channel_core::fail_receive(inbox_state& inbox, std::uint32_t status,
                                 std::uint32_t vendor_code) noexcept {
   pool_places& places = *inbox.pool.places();
   const std::uint32_t place = inboxes_.take_posted(inbox, places);
-  --inbox.in_use;
   receives_.note_left();
   if (!guard_.is_lost()) places.give_back_unfilled(place);
   note_failure(connection_.failed(status, vendor_code, place, work_operation::receive), nullptr);

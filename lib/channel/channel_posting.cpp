@@ -68,7 +68,7 @@ bool channel_core::take_shared_messages() noexcept {
   inbox_state* const inbox = inboxes_.shared();
   if (inbox == nullptr || !member_->hub) return false;
   bool is_short = false;
-  inbox->in_use += member_->hub->take_messages(*member_.get(), inbox->arrived, is_short);
+  inbox->messages += member_->hub->take_messages(*member_.get(), inbox->arrived, is_short);
   return is_short;
 }
 

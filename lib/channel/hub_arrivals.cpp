@@ -8,6 +8,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <cassert>
 #include <chrono>
 #include <memory>
 #include <utility>
@@ -55,18 +56,17 @@ void hub_state::take_all(std::chrono::steady_clock::time_point stopped_at) noexc
 
 bool hub_state::is_for_slot(const ibv_wc& completion, const hub_row& row) noexcept {
   return is_shared_receive(completion.wr_id) && number_of(completion.status) == IBV_WC_SUCCESS &&
-         row.keeps == 0 && row.messages.is_empty();
+         row.keeps == 0;
 }
 
 void hub_state::fill(arrival& slot, const ibv_wc& completion, const hub_row& row) noexcept {
   const std::uint32_t place = place_of_shared_receive(completion.wr_id);
-  const completed_work work(completion);
   const channel_id source = row.id;
   pool_places& places = receives_.places();
   receives_.unmark(place);
-  places.fill(place, work, source);
+  places.record(place).fill(completion, source);
   slot.source = source;
-  std::construct_at(&slot.message, &places, place, work.bytes_filled(0));
+  std::construct_at(&slot.message, &places, place, completed_work(completion).bytes_filled(0));
 }
 
 void hub_state::hand_out_shared(const ibv_wc& completion, hub_row& row) noexcept {
@@ -75,7 +75,7 @@ void hub_state::hand_out_shared(const ibv_wc& completion, hub_row& row) noexcept
   receives_.note_ended(1);
   if (number_of(completion.status) != IBV_WC_SUCCESS || row.member == nullptr) [[unlikely]]
     return fail_shared(completion, place, row);
-  receives_.places().fill(place, completed_work(completion), row.id);
+  receives_.places().record(place).fill(completion, row.id);
   list(place, row);
 }
 
@@ -109,7 +109,7 @@ void hub_state::hand_out(const ibv_wc* completions, int count, empty_slots& into
   for (int i = 0; i < count; ++i) {
     const ibv_wc& completion = completions[i];
     hub_row& row = rows_.find(completion.qp_num);
-    if (HasSlots && into.left != 0 && is_for_slot(completion, row)) {
+    if (HasSlots && into.left != 0 && is_for_slot(completion, row) && row.messages.is_empty()) {
       receives_.note_ended(1);
       into.next->message = {};
       fill(*into.next++, completion, row);
@@ -187,6 +187,8 @@ bool hub_state::take_usual(empty_slots& into, ibv_wc* completions, polled& now) 
     const hub_row& row = rows_.find(now.next->qp_num);
     if (!is_for_slot(*now.next, row) || into.next->message) [[unlikely]]
       break;
+    // A channel whose list contains messages, and that has no flags in `keeps`, is ready.
+    assert(row.messages.is_empty());
     fill(*into.next, *now.next, row);
   }
   receives_.note_ended(now.done);

@@ -229,9 +229,9 @@ class [[gnu::visibility("hidden")]] hub_state {
   [[nodiscard]] static int room_for(std::size_t slots) noexcept {
     return static_cast<int>(std::min(at_once, slots));
   }
-  /// True if the message of this completion can be stored in a slot. Otherwise it has failed, or
-  /// has to be appended to the list of its channel, because that list contains earlier messages,
-  /// or because the row has flags in `keeps`.
+  /// True if the message of this completion can be stored in a slot, provided that the list of its
+  /// channel contains no earlier messages. Otherwise it has failed, or has to be appended to that
+  /// list, because the row has flags in `keeps`.
   [[nodiscard, gnu::always_inline]] static inline bool is_for_slot(const ibv_wc& completion,
                                                                    const hub_row& row) noexcept;
   /// Stores the message of a completion in a slot that contains no message, but does not count it.
@@ -267,7 +267,7 @@ class [[gnu::visibility("hidden")]] hub_state {
   [[nodiscard]] message take_first(message_list& from) noexcept {
     pool_places& places = receives_.places();
     const std::uint32_t place = from.take_first(places);
-    return {&places, place, places.record(place).work.bytes_filled(0)};
+    return {&places, place, places.record(place).work().bytes_filled(0)};
   }
   void drop_arrivals(hub_row& row) noexcept;
 

@@ -30,46 +30,42 @@ result<void> inbox_state::fill() noexcept {
   return success();
 }
 
-VERBSPP_DATA_PATH inbox::taken_place inbox_state::filled(std::uint32_t place) noexcept {
-  pool_places& places = *pool.places();
-  const std::uint32_t size = places.record(place).work.bytes_filled(0);
-  // If `fill` fails, `next` tries again, and returns the error once there are neither receives nor
-  // messages.
-  if (is_due()) [[unlikely]]
-    static_cast<void>(fill());
-  return {.places = &places, .place = place, .size = size};
+taken_place inbox_state::and_fill(taken_place taken) noexcept {
+  static_cast<void>(fill());
+  return taken;
 }
 
-VERBSPP_DATA_PATH result<message> inbox_state::message_in(std::uint32_t place) noexcept {
-  const inbox::taken_place taken = filled(place);
+VERBSPP_DATA_PATH result<message> inbox_state::message_in(const taken_place& taken) noexcept {
+  if (is_due()) [[unlikely]]
+    static_cast<void>(fill());
   return result<message>(std::in_place, taken.places, taken.place, taken.size);
 }
 
 std::optional<result<message>> inbox_state::refusal() noexcept {
   const auto filled = fill();
-  if (in_use == 0 && !filled.has_value()) return filled.assume_error();
+  if (in_use() == 0 && !filled.has_value()) return filled.assume_error();
   return std::nullopt;
 }
 
 std::optional<result<message>> inbox_state::next_message() noexcept {
-  const std::uint32_t place = take();
-  if (place != nothing) return message_in(place);
+  const taken_place taken = take();
+  if (taken.places != nullptr) return message_in(taken);
   return refusal();
 }
 
 std::optional<result<message>> inbox_state::next_arrived() noexcept {
-  const std::uint32_t place = take_arrived();
-  if (place != nothing) return message_in(place);
+  const taken_place taken = take_arrived();
+  if (taken.places != nullptr) return message_in(taken);
   return refusal();
 }
 
 result<message> inbox_state::wait_longer(call_limit limit) noexcept {
   const wait_limit until = limit.begin(core.connection().settings().default_limit);
-  std::uint32_t place = nothing;
+  taken_place taken;
   std::optional<result<message>> refused;
   const auto look = [&] {
-    place = take();
-    if (place != nothing) return condition::state::met;
+    taken = take();
+    if (taken.places != nullptr) return condition::state::met;
     // If no receives are due, there is no error to find: errors are found when receives are posted,
     // and if the channel breaks, its receives are flushed, so that new ones become due.
     if (!is_due() && !is_shared) [[likely]]
@@ -80,14 +76,14 @@ result<message> inbox_state::wait_longer(call_limit limit) noexcept {
     return is_due() || is_short ? condition::state::unmet_so_far : condition::state::unmet;
   };
   VERBSPP_TRY(end, core.wait_for_message(look, until));
-  if (place != nothing) return message_in(place);
+  if (taken.places != nullptr) return message_in(taken);
   if (!refused && end == wait_end::completions) refused = next_message();
   if (refused) return std::move(*refused);
   return until.failure(taking_message, why_none());
 }
 
 const char* inbox_state::why_none() const noexcept {
-  if (in_use != 0 || is_shared)
+  if (in_use() != 0 || is_shared)
     return "no message has arrived: check that the peer sends one, and that the message pool has "
            "free places, or allow more time";
   return "the inbox has no receive posted, because the message pool has no free place, or the "
@@ -124,9 +120,8 @@ inbox::~inbox() { leave(); }
 void inbox::leave() noexcept {
   if (!state_) return;
   state_->core.end_subject(state_.get());
-  detail::pool_places& places = *state_->pool.places();
-  for (std::uint32_t place; (place = state_->take_listed(places)) != detail::inbox_state::nothing;)
-    places.give_back(place);
+  for (detail::taken_place taken; (taken = state_->take_listed()).places != nullptr;)
+    taken.places->give_back(taken.place);
   detail::channel_core& core = state_->core;
   core.drop_inbox(std::move(state_));
 }
@@ -207,14 +202,14 @@ std::ostream& operator<<(std::ostream& out, const inbox& printed) {
   else
     out << "receives posted: " << std::to_string(mine.posted) << " of "
         << std::to_string(mine.depth);
-  return out << ", messages that have arrived: " << std::to_string(mine.messages());
+  return out << ", messages that have arrived: " << std::to_string(mine.messages);
 }
 
 std::optional<result<message>> inbox::next() noexcept {
   if (!state_) return moved_from();
-  const std::uint32_t place = state_->take_listed(*state_->pool.places());
-  if (place == detail::inbox_state::nothing) return state_->next_message();
-  return state_->message_in(place);
+  const detail::taken_place taken = state_->take_listed();
+  if (taken.places == nullptr) return state_->next_message();
+  return state_->message_in(taken);
 }
 
 std::optional<result<message>> inbox::next_arrived() noexcept {
@@ -222,14 +217,14 @@ std::optional<result<message>> inbox::next_arrived() noexcept {
   return state_->next_arrived();
 }
 
-inbox::taken_place inbox::take() noexcept {
+detail::taken_place inbox::take() noexcept {
   if (!state_) [[unlikely]]
     return {};
   detail::inbox_state& mine = *state_.get();
-  const std::uint32_t place = mine.take();
-  if (place == detail::inbox_state::nothing) [[unlikely]]
-    return {};
-  return mine.filled(place);
+  const detail::taken_place taken = mine.take();
+  if (mine.is_due() && taken.places != nullptr) [[unlikely]]
+    return mine.and_fill(taken);
+  return taken;
 }
 
 result<message> inbox::wait_longer(call_limit limit) noexcept {

@@ -30,23 +30,21 @@ struct [[gnu::visibility("hidden")]] inbox_state {
   /// this `wr_id`.
   [[nodiscard]] std::uint64_t next_wr_id() const noexcept { return tag | places_posted.first; }
   /// True if receives should be posted, because there is room for a whole batch.
-  [[nodiscard]] bool is_due() const noexcept { return in_use < due_below; }
-  /// The number of messages in `arrived`.
-  [[nodiscard]] std::uint32_t messages() const noexcept { return in_use - posted; }
+  [[nodiscard]] bool is_due() const noexcept { return in_use() < due_below; }
+  /// The number of places that are posted, or in `arrived`.
+  [[nodiscard]] std::uint32_t in_use() const noexcept { return posted + messages; }
 
-  static constexpr std::uint32_t nothing = UINT32_MAX;
   /// Takes the next message if one has arrived, but does not call `fill`.
-  /// \returns its place, or `nothing`
-  [[nodiscard]] std::uint32_t take() noexcept;
+  [[nodiscard]] taken_place take() noexcept;
   /// As `take`, but does not poll for completions.
-  [[nodiscard]] std::uint32_t take_arrived() noexcept;
-  /// As `take_arrived`, but does not take messages from the hub. \param places the places of the
-  /// pool
-  [[nodiscard]] std::uint32_t take_listed(pool_places& places) noexcept;
-  /// Returns the place of a message that was taken, and posts receives if that is due.
-  [[nodiscard]] inbox::taken_place filled(std::uint32_t place) noexcept;
-  /// As `filled`, but returns the message.
-  [[nodiscard]] result<message> message_in(std::uint32_t place) noexcept;
+  [[nodiscard]] taken_place take_arrived() noexcept;
+  /// As `take_arrived`, but does not take messages from the hub.
+  [[nodiscard]] taken_place take_listed() noexcept;
+  /// Posts receives if that is due. If this fails, `next` tries again, and returns the error once
+  /// there are neither receives nor messages. \returns its argument, which so stays in registers
+  [[nodiscard, gnu::noinline]] taken_place and_fill(taken_place taken) noexcept;
+  /// As `and_fill`, but returns the message.
+  [[nodiscard]] result<message> message_in(const taken_place& taken) noexcept;
   /// Posts receives in batches while there is room for a batch, and the pool has free places. If
   /// the hub posts the receives, only checks the state of the channel.
   [[nodiscard]] result<void> fill() noexcept;
@@ -74,7 +72,7 @@ struct [[gnu::visibility("hidden")]] inbox_state {
   message_list places_posted{};  ///< the places of the posted receives, in order
   message_list arrived{};
   std::uint32_t posted = 0;
-  std::uint32_t in_use = 0;     ///< the number of places that are posted, or in `arrived`
+  std::uint32_t messages = 0;   ///< the number of messages in `arrived`
   inbox_state* next = nullptr;  ///< in the channel's list of inboxes
   owned<inbox_state> itself{};  ///< null until the inbox is destroyed
   bool is_short = false;        ///< the pool had too few places for the hub's receives
@@ -121,13 +119,12 @@ inline std::uint32_t inbox_list::posted() const noexcept {
 
 inline bool inbox_list::has_messages() const noexcept {
   const inbox_state* each = first_;
-  while (each != nullptr && each->messages() == 0) each = each->next;
+  while (each != nullptr && each->messages == 0) each = each->next;
   return each != nullptr;
 }
 
 VERBSPP_DATA_PATH void inbox_list::note_posted(inbox_state& inbox, std::uint32_t count) noexcept {
   inbox.posted += count;
-  inbox.in_use += count;
 }
 
 VERBSPP_DATA_PATH std::uint32_t inbox_list::take_posted(inbox_state& inbox,
@@ -151,10 +148,10 @@ void inbox_list::flush(Fail fail) noexcept {
 
 VERBSPP_DATA_PATH void inbox_list::deliver(inbox_state& inbox, std::uint32_t place) noexcept {
   if (inbox.itself) [[unlikely]] {
-    --inbox.in_use;
     inbox.pool.places()->give_back(place);
     return delete_if_finished(inbox);
   }
+  ++inbox.messages;
   inbox.arrived.append(*inbox.pool.places(), place);
 }
 
@@ -163,11 +160,11 @@ VERBSPP_DATA_PATH std::uint32_t channel_core::receive_message(inbox_state& inbox
   pool_places& places = *inbox.pool.places();
   const std::uint32_t place = inboxes_.take_posted(inbox, places);
   receives_.note_left();
-  places.fill(place, completed_work(completion), {});
+  places.record(place).fill(completion, {});
   return place;
 }
 
-VERBSPP_DATA_PATH bool channel_core::collect(inbox_state& inbox, std::uint32_t& place) noexcept {
+VERBSPP_DATA_PATH bool channel_core::collect(inbox_state& inbox, taken_place& taken) noexcept {
   if (sends_.needs_care()) [[unlikely]]
     return collect_with_care();
   ibv_wc completions[16];
@@ -179,30 +176,33 @@ VERBSPP_DATA_PATH bool channel_core::collect(inbox_state& inbox, std::uint32_t& 
     if (filled == 1 && completions->wr_id == inbox.next_wr_id() &&
         completions->status == IBV_WC_SUCCESS && (completions->wc_flags & IBV_WC_WITH_INV) == 0)
         [[likely]] {
-      place = receive_message(inbox, *completions);
-      --inbox.in_use;
+      taken = {.places = inbox.pool.places(),
+               .place = receive_message(inbox, *completions),
+               .size = completed_work(*completions).bytes_filled(0)};
       return false;
     }
   }
   return complete_all(completions, filled);
 }
 
-VERBSPP_DATA_PATH std::uint32_t inbox_state::take() noexcept {
-  std::uint32_t place = nothing;
-  while (arrived.is_empty() && core.collect(*this, place)) {
+VERBSPP_DATA_PATH taken_place inbox_state::take() noexcept {
+  taken_place taken;
+  while (arrived.is_empty() && core.collect(*this, taken)) {
   }
-  return place != nothing ? place : take_arrived();
+  return taken.places != nullptr ? taken : take_arrived();
 }
 
-VERBSPP_DATA_PATH std::uint32_t inbox_state::take_arrived() noexcept {
+VERBSPP_DATA_PATH taken_place inbox_state::take_arrived() noexcept {
   if (arrived.is_empty() && is_shared) is_short = core.take_shared_messages();
-  return take_listed(*pool.places());
+  return take_listed();
 }
 
-VERBSPP_DATA_PATH std::uint32_t inbox_state::take_listed(pool_places& places) noexcept {
-  if (arrived.is_empty()) return nothing;
-  --in_use;
-  return arrived.take_first(places);
+VERBSPP_DATA_PATH taken_place inbox_state::take_listed() noexcept {
+  if (arrived.is_empty()) return {};
+  --messages;
+  pool_places& places = *pool.places();
+  const std::uint32_t place = arrived.take_first(places);
+  return {&places, place, places.record(place).work().bytes_filled(0)};
 }
 
 }  // namespace verbspp::detail

@@ -68,9 +68,15 @@ std::uint32_t pool_places::take_with_care() noexcept {
 void pool_places::give_back_with_care(std::uint32_t place) noexcept {
   if (is_watched_) hide(place);
   lock_.lock();
-  const bool is_last = list(place);
+  const bool is_last = list(place) && uses_ == unused();
   lock_.unlock();
   if (is_last) destroy();
+}
+
+/// Completes `give_back` in a process with one thread.
+void pool_places::finish_giving_back(std::uint32_t place) noexcept {
+  if (is_watched_) hide(place);
+  if (uses_ == unused()) destroy();
 }
 
 void pool_places::destroy() noexcept { delete this; }

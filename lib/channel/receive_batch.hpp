@@ -8,6 +8,7 @@
 #include <infiniband/verbs.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <new>
 #include <utility>
@@ -53,8 +54,8 @@ class receive_batch {
   [[nodiscard, gnu::always_inline]] std::uint32_t fill(pool_places& places, std::uint32_t wanted,
                                                        WrId wr_id) noexcept {
     entry* next = entries_.get();
-    return places.take(wanted, [&](std::uint32_t place) {
-      next->element.addr = reinterpret_cast<std::uintptr_t>(places.at(place));
+    return places.take(wanted, [&](std::uint32_t place, const std::byte* at) {
+      next->element.addr = reinterpret_cast<std::uintptr_t>(at);
       next->request.wr_id = wr_id(place);
       ++next;
     });

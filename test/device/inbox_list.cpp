@@ -38,7 +38,7 @@ struct inboxes {
   /// Completes the next receive of an inbox. \returns its place
   std::uint32_t complete(inbox_state& inbox) {
     const std::uint32_t place = list.take_posted(inbox, places());
-    places().fill(place, {0, 64, 0, 0}, {});
+    places().record(place).fill(completed_work(0, 64, 0, 0));
     list.deliver(inbox, place);
     return place;
   }
@@ -48,7 +48,6 @@ struct inboxes {
     list.flush([&](inbox_state& inbox) {
       failed.push_back(&inbox);
       places().give_back_unfilled(list.take_posted(inbox, places()));
-      --inbox.in_use;
       list.delete_if_finished(inbox);
     });
     return failed;
@@ -80,17 +79,17 @@ TEST_CASE("each inbox finds its receives in the order in which they were posted"
   CHECK(all.list.posted() == 2);
   CHECK(all.list.has_messages());
   all.complete(*first.get());
-  CHECK(first->messages() == 2);
-  CHECK(first->take_listed(all.places()) == place);
-  CHECK(first->messages() == 1);
-  CHECK(second->messages() == 0);
+  CHECK(first->messages == 2);
+  CHECK(first->take_listed().place == place);
+  CHECK(first->messages == 1);
+  CHECK(second->messages == 0);
   CHECK(all.list.has_messages());
   all.places().give_back(place);
-  all.places().give_back(first->take_listed(all.places()));
-  CHECK(first->take_listed(all.places()) == inbox_state::nothing);
+  all.places().give_back(first->take_listed().place);
+  CHECK(first->take_listed().places == nullptr);
   CHECK_FALSE(all.list.has_messages());
   CHECK(all.flush() == std::vector<const inbox_state*>{second.get()});
-  CHECK(second->in_use == 0);
+  CHECK(second->in_use() == 0);
   CHECK(all.pool.available() == all.pool.size());
 }
 

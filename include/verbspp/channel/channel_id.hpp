@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <bit>
 #include <compare>
 #include <cstdint>
 #include <iosfwd>
@@ -19,6 +20,10 @@ struct channel_id {
   std::uint32_t generation = 0;  ///< 0 if the channel is in no hub
 
   friend constexpr auto operator<=>(const channel_id&, const channel_id&) noexcept = default;
+  /// Compares both members at once.
+  friend constexpr bool operator==(const channel_id& one, const channel_id& other) noexcept {
+    return std::bit_cast<std::uint64_t>(one) == std::bit_cast<std::uint64_t>(other);
+  }
 };
 
 std::ostream& operator<<(std::ostream& out, const channel_id& id);

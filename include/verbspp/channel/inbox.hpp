@@ -92,7 +92,7 @@ class inbox {
   /// \errors as `next` and `channel::wait`; `timed_out`; `cancelled` if a stop was requested
   [[nodiscard]] VERBSPP_DATA_PATH result<message> wait(
       call_limit limit = call_limit::of_channel()) noexcept {
-    const taken_place next = take();
+    const detail::taken_place next = take();
     if (next.places == nullptr) [[unlikely]]
       return wait_longer(limit);
     return result<message>(std::in_place, next.places, next.place, next.size);
@@ -126,13 +126,6 @@ class inbox {
   friend detail::caller_core;  // takes the places of messages directly
   friend detail::inbox_state;
 
-  /// The arguments of a message's constructor. A function returns this object in registers.
-  struct taken_place {
-    detail::pool_places* places = nullptr;
-    std::uint32_t place = 0;
-    std::uint32_t size = 0;
-  };
-
   explicit inbox(detail::owned<detail::inbox_state>&& state) noexcept;
   [[nodiscard]] static result<inbox> open(detail::channel_core& core, const message_pool& pool,
                                           const inbox_options& options) noexcept;
@@ -141,7 +134,7 @@ class inbox {
   void leave() noexcept;
   /// Like `next`, but returns the place of the message. No place in case of an error, which
   /// `wait_longer` returns.
-  [[nodiscard]] taken_place take() noexcept;
+  [[nodiscard]] detail::taken_place take() noexcept;
   /// Implements `wait`, if no message has arrived.
   [[nodiscard]] result<message> wait_longer(call_limit limit) noexcept;
 

@@ -120,11 +120,11 @@ class [[nodiscard]] message {
 
   /// The result of the receive or read that filled the message; empty if no request has filled it.
   [[nodiscard]] std::optional<completed_work> received() const noexcept {
-    return is_filled() ? std::optional(places_->record(place_).work) : std::nullopt;
+    return is_filled() ? std::optional(places_->record(place_).work()) : std::nullopt;
   }
   /// The sender's immediate data, if the message arrived with immediate data.
   [[nodiscard]] std::optional<immediate_data> immediate() const noexcept {
-    return is_filled() ? places_->record(place_).work.immediate() : std::nullopt;
+    return is_filled() ? places_->record(place_).work().immediate() : std::nullopt;
   }
   /// The id of the channel that received the message, if the message arrived in a hub's pool;
   /// otherwise, an id whose generation is 0.
@@ -140,7 +140,7 @@ class [[nodiscard]] message {
   /// Used by the library only: records how far a request has filled the place.
   VERBSPP_DATA_PATH void note_filled(const completed_work& work) noexcept {
     size_ = work.bytes_filled(size_);
-    places_->fill(place_, work, {});
+    places_->record(place_).fill(work);
   }
 
  private:

@@ -17,6 +17,10 @@
 
 namespace verbspp {
 
+namespace detail {
+struct place_record;
+}  // namespace detail
+
 /// The details of a request that succeeded.
 class completed_work {
  public:
@@ -63,6 +67,8 @@ class completed_work {
   }
 
  private:
+  friend detail::place_record;
+
   std::uint32_t opcode_;
   std::uint32_t byte_count_;
   unsigned flags_;

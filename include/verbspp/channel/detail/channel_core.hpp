@@ -41,6 +41,7 @@ namespace verbspp::detail {
 struct hub_member;
 struct inbox_state;
 class lease_book;
+struct taken_place;
 
 /// The terms on which a request is posted and tracked.
 struct posting_terms {
@@ -228,8 +229,8 @@ class channel_core : stoppable_sleep {
     return complete_all(completions, filled);
   }
   /// Like `collect`, but if the only completion is a message for this inbox, this function may set
-  /// `place` instead of adding the message to the list of the inbox. Defined in inbox_state.hpp.
-  bool collect(inbox_state& inbox, std::uint32_t& place) noexcept;
+  /// `taken` instead of adding the message to the list of the inbox. Defined in inbox_state.hpp.
+  bool collect(inbox_state& inbox, taken_place& taken) noexcept;
   /// Implements `channel::poll`. A continuation that it calls may destroy the channel.
   void poll() noexcept;
   /// Like `poll`, but processes only completions that the hub has already found.

@@ -17,6 +17,7 @@
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <utility>
 
 namespace verbspp::detail {
@@ -29,10 +30,39 @@ struct alignas(32) place_record {
   static constexpr std::uint32_t taken = UINT32_MAX - 1;   ///< the place is owned
   static constexpr std::uint32_t filled = UINT32_MAX - 2;  ///< owned; `work` is its result
 
-  completed_work work{0, 0, 0, 0};
+  /// The details of the request that has filled the place.
+  [[nodiscard]] completed_work work() const noexcept {
+    return {result.opcode, result.byte_count, flags, result.immediate};
+  }
+  /// Records the result of the request that has filled the place, and the channel that received the
+  /// message.
+  VERBSPP_DATA_PATH void fill(const ibv_wc& completion, channel_id receiver) noexcept {
+    std::memcpy(&result, reinterpret_cast<const std::byte*>(&completion) + offsetof(ibv_wc, opcode),
+                sizeof result);
+    flags = completion.wc_flags;
+    source = receiver;
+    next = filled;
+  }
+  VERBSPP_DATA_PATH void fill(const completed_work& work) noexcept {
+    result = {work.opcode_, 0, work.byte_count_, work.immediate_};
+    flags = work.flags_;
+    source = {};
+    next = filled;
+  }
+
+  /// These members are adjacent in `ibv_wc` as well, and are copied together.
+  struct {
+    std::uint32_t opcode;
+    std::uint32_t vendor_code;
+    std::uint32_t byte_count;
+    __be32 immediate;
+  } result{};
   channel_id source{};
+  unsigned flags = 0;
   std::uint32_t next = taken;  ///< the next place in a list of free, posted or filled places
 };
+static_assert(offsetof(ibv_wc, byte_len) == offsetof(ibv_wc, opcode) + 8 &&
+              offsetof(ibv_wc, imm_data) == offsetof(ibv_wc, opcode) + 12);
 
 /// The registered places of a message pool. They exist until the last handle of the pool has been
 /// destroyed, and the last place has returned. Thread-safe.
@@ -61,7 +91,7 @@ class pool_places : public memory_keeper {
   void drop_handle() noexcept {
     lock_.lock();
     --handles_;
-    const bool is_last = --uses_ == 0;
+    const bool is_last = --uses_ == unused();
     lock_.unlock();
     if (is_last) destroy();
   }
@@ -71,22 +101,27 @@ class pool_places : public memory_keeper {
     return needs_care() ? take_with_care() : unlist();
   }
 
-  /// Takes up to `wanted` free places for receives, and calls `function(place)` for each. The
-  /// places stay linked in the order of these calls; the last one stays linked to the rest of the
-  /// free list. The program must not access them until `end_receive`. \returns the number of places
-  /// taken
+  /// Takes up to `wanted` free places for receives, and calls `function(place, at(place))` for
+  /// each. The places stay linked in the order of these calls; the last one stays linked to the
+  /// rest of the free list. The program must not access them until `end_receive`. \returns the
+  /// number of places taken
   template <class Function>
   [[nodiscard]] VERBSPP_DATA_PATH std::uint32_t take(std::uint32_t wanted,
                                                      Function function) noexcept {
-    std::uint32_t count = 0;
     const brief_guard guard(lock_);
+    // The values are read before the loop, since the compiler assumes that `function` changes them.
+    const place_record* const records = records_;
+    std::byte* const bytes = buffer_.data();
+    const std::size_t distance = distance_;
+    std::uint32_t left = wanted;
     std::uint32_t place = first_;
-    for (; count < wanted && place != place_record::end_of_list; ++count) {
-      const std::uint32_t next = record(place).next;
-      function(place);
+    for (; left != 0 && place != place_record::end_of_list; --left) {
+      const std::uint32_t next = records[place].next;
+      function(place, bytes + place * distance);
       place = next;
     }
     first_ = place;
+    const std::uint32_t count = wanted - left;
     uses_ += count;
     return count;
   }
@@ -97,10 +132,10 @@ class pool_places : public memory_keeper {
   }
   /// Returns a place to the pool. This may delete the places.
   VERBSPP_DATA_PATH void give_back(std::uint32_t place) noexcept {
-    if (needs_care()) [[unlikely]]
+    if (!is_single_threaded()) [[unlikely]]
       return give_back_with_care(place);
     if (list(place)) [[unlikely]]
-      destroy();
+      finish_giving_back(place);
   }
 
   /// Like `give_back`, for the place of a receive that has not filled it.
@@ -111,15 +146,6 @@ class pool_places : public memory_keeper {
 
   [[nodiscard]] VERBSPP_DATA_PATH place_record& record(std::uint32_t place) noexcept {
     return records_[place];
-  }
-  /// Records the result of the request that has filled a place, and the channel that received the
-  /// message.
-  VERBSPP_DATA_PATH void fill(std::uint32_t place, const completed_work& work,
-                              channel_id source) noexcept {
-    place_record& filled = records_[place];
-    filled.work = work;
-    filled.source = source;
-    filled.next = place_record::filled;
   }
 
   [[nodiscard]] std::byte* at(std::uint32_t place) noexcept {
@@ -137,7 +163,7 @@ class pool_places : public memory_keeper {
   [[nodiscard]] std::uint32_t place_size() const noexcept { return size_; }
   [[nodiscard]] std::uint32_t available() noexcept {
     const brief_guard guard(lock_);
-    return count_ - (uses_ - handles_);
+    return count_ - (uses_ - unused() - handles_);
   }
   [[nodiscard]] const protection_domain& domain() const noexcept {
     return buffer_.protection_domain();
@@ -159,7 +185,13 @@ class pool_places : public memory_keeper {
   // These functions are out of line, so that the inline functions are short and need no stack.
   [[nodiscard, gnu::noinline]] std::uint32_t take_with_care() noexcept;
   [[gnu::noinline]] void give_back_with_care(std::uint32_t place) noexcept;
+  [[gnu::noinline]] void finish_giving_back(std::uint32_t place) noexcept;
   [[gnu::noinline]] void destroy() noexcept;
+  /// The value of `uses_` when nothing uses the places. Then, and always if places have to be
+  /// marked, the highest bit of `uses_` is set, so that `list` needs only one test.
+  [[nodiscard]] std::uint32_t unused() const noexcept {
+    return is_watched_ ? 1U << 31 : UINT32_MAX;
+  }
 
   // The following functions change the list of free places, and are called while the lock is held,
   // or while the process has only one thread.
@@ -173,13 +205,14 @@ class pool_places : public memory_keeper {
     }
     return place;
   }
-  /// Adds a place to the list. \returns true if nothing uses the places any more
+  /// Adds a place to the list. \returns true if nothing uses the places any more, or if places have
+  /// to be marked
   [[nodiscard]] VERBSPP_DATA_PATH bool list(std::uint32_t place) noexcept {
     assert(place < count_ && record(place).next >= place_record::filled &&
            "a place was returned twice");
     record(place).next = first_;
     first_ = place;
-    return --uses_ == 0;
+    return static_cast<std::int32_t>(--uses_) < 0;
   }
 
   registered_buffer<> buffer_;
@@ -196,7 +229,15 @@ class pool_places : public memory_keeper {
   alignas(64) brief_lock lock_{};
   std::uint32_t first_ = 0;
   std::uint32_t handles_ = 1;
-  std::uint32_t uses_ = 1;  ///< the number of handles and taken places
+  std::uint32_t uses_ = unused() + 1;  ///< `unused()`, plus the number of handles and taken places
+};
+
+/// A message that was taken from a list or from a completion: the arguments of the constructor of
+/// `message`. Without `places`, there is no message. A function returns this object in registers.
+struct taken_place {
+  pool_places* places = nullptr;
+  std::uint32_t place = 0;
+  std::uint32_t size = 0;
 };
 
 /// An ordered list of places that belong to one pool, and that contain messages or were posted for
