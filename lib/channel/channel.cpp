@@ -86,9 +86,7 @@ result<wait_end> channel::wait(const wait_limit& limit, int file_descriptor) noe
   return core().wait_for_news(limit, file_descriptor);
 }
 
-int channel::file_descriptor() const noexcept {
-  return is_empty() ? -1 : core().connection().loop_descriptor();
-}
+int channel::file_descriptor() const noexcept { return is_empty() ? -1 : core().loop_descriptor(); }
 
 result<bool> channel::request_notification() noexcept { return core().ask_to_be_woken(); }
 

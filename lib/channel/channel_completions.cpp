@@ -6,7 +6,6 @@
 #include "channel/lease_book.hpp"
 #include <verbspp/channel/detail/channel_core.hpp>
 
-#include <iterator>
 #include <optional>
 
 namespace verbspp::detail {
@@ -50,13 +49,13 @@ VERBSPP_DATA_PATH void channel_core::complete(const ibv_wc& completion) noexcept
 }
 
 bool channel_core::collect_with_care() noexcept {
-  if (!needs_care_to_poll_) [[likely]]
+  if (!needs_care_to_collect_) [[likely]]
     return collect_own();
   if (member_) {
     collect_from_hub();
     return false;
   }
-  ibv_wc completions[16];
+  ibv_wc completions[completions_per_poll];
   const int filled = [&] {
     const one_thread only(users_);
     return connection_.poll(completions);
@@ -100,7 +99,7 @@ void channel_core::take_hang_up() noexcept {
 /// Processes the completions that one poll has returned. Some callers handle the usual case, a
 /// single successful completion, themselves.
 /// \returns true if there may be more completions
-bool channel_core::complete_all(const ibv_wc (&completions)[16], int filled) noexcept {
+bool channel_core::complete_all(const ibv_wc* completions, int filled) noexcept {
   if (filled < 0) {
     lose_queue(filled);
     return false;
@@ -112,7 +111,7 @@ bool channel_core::complete_all(const ibv_wc (&completions)[16], int filled) noe
   // The last of several successful requests in the send queue completes all requests before it.
   if (next != completions) sends_.complete(next[-1].wr_id, guard_);
   for (; next != end; ++next) complete(*next);
-  return end == std::end(completions);
+  return filled == completions_per_poll;
 }
 
 void channel_core::complete_failed(const ibv_wc& completion) noexcept {
@@ -174,7 +173,7 @@ void channel_core::note_failure(const work_error& failure, scope_state* scope) n
   const bool was_flushed = failure.status() == work_status::flushed;
   const bool is_first = !connection_.failure();
   fail(failure.with_peer(queue_pair_number_of(connection_.peer_number())), !was_flushed);
-  sends_.set_suspect(true);
+  suspect_results();
   if (is_first) connection_.stop();
   if (was_flushed) connection_.failure()->count_flushed();
   if (scope != nullptr) ++(was_flushed ? scope->flushed : scope->failed);

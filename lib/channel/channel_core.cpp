@@ -34,7 +34,7 @@ channel_core::channel_core(const channel_settings& settings) noexcept
       connection_(settings),
       polls_(*this, settings.default_limit) {
   if (guard_.is_active()) {
-    needs_care_to_poll_ = true;
+    need_care_to_collect();
     polls_.need_care_to_await();
   }
 }
@@ -99,8 +99,9 @@ result<void> channel_core::enter_hub() noexcept {
   made->core = this;
   id_ = made->id;
   member_ = std::move(made);
-  needs_care_to_poll_ = true;
+  need_care_to_collect();
   sends_.need_care();
+  polls_.note_hub();
   connection_.use_queues(hub.queue(), hub.receives());
   return success();
 }
@@ -247,7 +248,7 @@ void channel_core::destroy_queue_pair() noexcept {
     const int errnum = connection_.destroy_queue_pair();
     // If the queue pair could not be destroyed, the device may still access the memory.
     guard_.set_lost(errnum != 0);
-    if (guard_.is_lost()) needs_care_to_poll_ = true;
+    if (guard_.is_lost()) need_care_to_collect();
     if (leases_ != nullptr) leases_->after_destruction(errnum);
   }
   if (member_) {
@@ -308,7 +309,7 @@ void channel_core::abandon() noexcept {
   // If the queue pair still exists, tries once more to destroy it, and reports a failure.
   connection_.drop_queue_pair();
   is_orphan_ = true;
-  sends_.set_suspect(true);
+  suspect_results();
   leave_hub();
   ++callers_;
   while (continuation* const left = polls_.take_any()) left->call();

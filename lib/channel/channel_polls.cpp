@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <optional>
 
 namespace verbspp::detail {
@@ -27,23 +28,42 @@ clock::time_point next_tick(std::chrono::nanoseconds usual_limit) noexcept {
 
 // A poll: it collects completions, makes the calls that are due, and handles expired limits.
 
-/// Polls a channel without a hub, an event loop, and guarded or lost memory.
 void channel_core::poll() noexcept {
-  if (needs_care_to_poll_ || connection_.has_loop()) [[unlikely]]
+  if (polls_.needs_care()) [[unlikely]]
     return poll_with_care();
-  collect_own();
-  continuation* const due = take_due();
+  ibv_wc completions[completions_per_poll];
+  const int filled = [&] {
+    const one_thread only(users_);
+    return connection_.poll(completions);
+  }();
+  if (filled != 1 || !complete_next(*completions)) [[unlikely]]
+    return poll_rest(filled, std::end(completions));
+  continuation* const due = polls_.take_sent(sends_.completed());
   if (due == nullptr || polls_.must_check_alarm()) [[unlikely]]
     return call_due(due, true);
   // Keeps the core alive, because a continuation may destroy the channel.
   ++callers_;
   due->call();
-  if (polls_.may_have_due(sends_.completed(), receives_.completed())) [[unlikely]]
-    call_all(take_due());
+  if (polls_.may_have_due(sends_.completed())) [[unlikely]]
+    return call_more();
+  --callers_;
+}
+
+/// Continues a poll after any result of polling the completion queue. `end` is the end of the array
+/// of completions: with its beginning, g++ would keep an address in a register during a poll.
+void channel_core::poll_rest(int filled, const ibv_wc* end) noexcept {
+  if (filled != 0) complete_all(end - completions_per_poll, filled);
+  run_continuations();
+}
+
+/// Continues a poll after its first call, if more calls may be due.
+void channel_core::call_more() noexcept {
+  call_all(take_due());
   end_caller();
 }
 
-/// Polls any other channel.
+/// Polls a channel that has a hub, an event loop, guarded or lost memory, suspect results, or calls
+/// for which more than the send queue has to be checked.
 void channel_core::poll_with_care() noexcept {
   if (connection_.has_loop()) connection_.take_loop_events();
   // Usually the program calls `poll` because the hub has reported this channel. Taking the
@@ -79,7 +99,11 @@ VERBSPP_DATA_PATH continuation* channel_core::take_due() noexcept {
 void channel_core::call_due(continuation* due, bool checks_alarm) noexcept {
   if (due == nullptr && polls_.is_empty()) return;
   // The check is recorded before a continuation can poll.
-  if (checks_alarm) polls_.note_check();
+  if (checks_alarm) {
+    polls_.note_check();
+    if (!needs_care_to_collect_ && !connection_.has_loop() && !sends_.is_suspect())
+      polls_.end_care();
+  }
   ++callers_;
   call_all(due);
   if (checks_alarm) call_late();
@@ -118,6 +142,21 @@ void channel_core::give_up_expired() noexcept {
                               reason_of(wait_end::limit, expired->limit(), expired->is_default())));
     return;
   }
+}
+
+void channel_core::need_care_to_collect() noexcept {
+  needs_care_to_collect_ = true;
+  polls_.need_care();
+}
+
+void channel_core::suspect_results() noexcept {
+  sends_.set_suspect(true);
+  polls_.need_care();
+}
+
+void channel_core::begin_limit_of(continuation& one) noexcept {
+  polls_.begin_limit(one);
+  if (member_) pass_alarm();
 }
 
 void channel_core::wake_poller() const noexcept {
@@ -227,6 +266,7 @@ continuation* channel_polls::take_expired(time_point now, std::uint64_t sends,
   __atomic_store_n(&has_stop_, false, __ATOMIC_SEQ_CST);
   alarm_ = (time_point::max)();
   has_tick_ = false;
+  needs_care_to_add_ = true;
   const wait_limit of_default(usual_limit_);
   const auto look = [&](continuation& one) {
     if (!one.has_limit()) one.begin_default(of_default.deadline());
@@ -255,6 +295,7 @@ void channel_polls::set_alarm(continuation& one) noexcept {
   } else {
     alarm_ = std::min(alarm_, next_tick(usual_limit_));
     has_tick_ = true;
+    needs_care_to_add_ = has_hub_;
   }
 }
 

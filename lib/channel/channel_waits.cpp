@@ -154,6 +154,7 @@ result<wait_end> channel_core::wait_for_news(const wait_limit& limit,
 result<bool> channel_core::ask_to_be_woken() noexcept {
   if (state() == channel_state::empty) return refusal_of_empty(waiting_on_channel);
   const std::uint64_t known_before = known();
+  polls_.need_care();  // the channel will have an event loop
   VERBSPP_TRYV(connection_.ask_to_be_woken());
   while (collect()) {
   }

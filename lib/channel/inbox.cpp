@@ -174,9 +174,7 @@ result<inbox> inbox::open_shared(detail::channel_core& core, const message_pool&
   return inbox(std::move(state));
 }
 
-int inbox::file_descriptor() const noexcept {
-  return state_ ? state_->core.connection().loop_descriptor() : -1;
-}
+int inbox::file_descriptor() const noexcept { return state_ ? state_->core.loop_descriptor() : -1; }
 
 result<bool> inbox::request_notification() noexcept {
   if (!state_) return moved_from();

@@ -93,7 +93,7 @@ TEST_CASE("the continuation of a condition is taken once its condition is met") 
   waiting.add_condition(unmet);
   waiting.add_condition(met);
   met.seen = condition::state::met;
-  CHECK(waiting.may_have_due(1, 0));
+  CHECK(waiting.may_have_due(1));
   CHECK(waiting.take_met() == &met);
   CHECK(waiting.take_met() == nullptr);
   CHECK(waiting.take_finished(2, 0) == &request);
@@ -340,6 +340,57 @@ TEST_CASE("every 16th poll with calls checks the alarm, counted from the last ch
   CHECK_FALSE(waiting.must_check_alarm());
   waiting.note_check();
   CHECK(polls_until_check() == 16);
+}
+
+TEST_CASE("a poll needs care while a condition or the continuation of a receive waits") {
+  stoppable_sleep asleep = counted_wakes();
+  channel_polls waiting(asleep, default_limit);
+  probe one;
+  waiting.add_send(one, 3);
+  CHECK_FALSE(waiting.needs_care());
+  CHECK_FALSE(waiting.may_have_due(3));
+  CHECK(waiting.may_have_due(4));
+  CHECK(waiting.take_sent(3) == nullptr);
+  CHECK(waiting.take_sent(4) == &one);
+  SECTION("a condition") { waiting.add_condition(one); }
+  SECTION("a receive") { waiting.add_receive(one, 7); }
+  SECTION("an operation that expects a call") {
+    waiting.expect_call();
+    CHECK(waiting.needs_care());
+    waiting.stop_expecting();
+    waiting.add_condition(one);
+  }
+  waiting.end_care();
+  CHECK(waiting.needs_care());
+  CHECK(waiting.may_have_due(0));
+  one.cancel();
+  CHECK(waiting.needs_care());
+  waiting.end_care();
+  CHECK_FALSE(waiting.needs_care());
+  waiting.need_care();
+  CHECK(waiting.needs_care());
+}
+
+TEST_CASE("an appended continuation needs care until an alarm is set, and in a hub always") {
+  stoppable_sleep asleep = counted_wakes();
+  channel_polls waiting(asleep, default_limit);
+  probe one;
+  probe other;
+  CHECK(waiting.needs_care_to_add());
+  waiting.append_send(one, 1);
+  waiting.begin_limit(one);
+  CHECK_FALSE(waiting.needs_care_to_add());
+  const auto alarm = waiting.alarm();
+  CHECK(alarm <= clock_type::now() + default_limit / 4 + std::chrono::nanoseconds(1));
+  waiting.append_send(other, 2);
+  CHECK(waiting.take_expired(alarm, 0, 0) == nullptr);
+  CHECK(waiting.needs_care_to_add());
+  waiting.note_hub();
+  one.cancel();
+  waiting.add_send(one, 3);
+  CHECK(waiting.needs_care_to_add());
+  one.cancel();
+  other.cancel();
 }
 
 TEST_CASE("awaiting needs care while requests are delayed") {

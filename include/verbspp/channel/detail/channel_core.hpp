@@ -81,6 +81,11 @@ class channel_core : stoppable_sleep {
   }
   [[nodiscard]] VERBSPP_DATA_PATH channel_connection& connection() noexcept { return connection_; }
   [[nodiscard]] VERBSPP_DATA_PATH channel_polls& polls() noexcept { return polls_; }
+  /// As `channel::file_descriptor`.
+  [[nodiscard]] int loop_descriptor() noexcept {
+    polls_.need_care();
+    return connection_.loop_descriptor();
+  }
   /// The records of the leases; null until the first lease.
   [[nodiscard]] lease_book*& leases() noexcept { return leases_; }
   /// The channel's id in its hub. Without a hub, the generation of the id is 0.
@@ -213,7 +218,7 @@ class channel_core : stoppable_sleep {
   VERBSPP_DATA_PATH bool collect() noexcept {
     if (sends_.needs_care()) [[unlikely]]
       return collect_with_care();
-    ibv_wc completions[16];
+    ibv_wc completions[completions_per_poll];
     int filled = 0;
     {
       const one_thread only(users_);
@@ -345,9 +350,9 @@ class channel_core : stoppable_sleep {
   /// Like `continue_with`, for the request that was posted last, and a new continuation.
   VERBSPP_DATA_PATH void continue_last(const request& last, continuation& next) noexcept {
     if (last.is_receive()) return static_cast<void>(continue_with(last, next));
-    polls_.add_last_send(next, last.number);
-    if (member_) [[unlikely]]
-      pass_alarm();
+    polls_.append_send(next, last.number);
+    if (next.has_limit() || polls_.needs_care_to_add()) [[unlikely]]
+      begin_limit_of(next);
   }
   /// Makes `poll` call the continuation when its condition is met.
   void continue_when(condition& met) noexcept {
@@ -474,6 +479,8 @@ class channel_core : stoppable_sleep {
   [[nodiscard]] static error ended_before(const wait_limit& limit) noexcept;
 
  private:
+  static constexpr int completions_per_poll = 16;
+
   /// Returns the memory of a failed request. If the memory is lost (`is_lost`), this function never
   /// frees it, and returns an object that was moved from. The memory is passed by value, so that it
   /// can stay in registers.
@@ -575,7 +582,7 @@ class channel_core : stoppable_sleep {
   [[nodiscard]] bool take_found() noexcept;
   void take_hang_up() noexcept;
   void notice_end() noexcept;
-  [[gnu::noinline]] bool complete_all(const ibv_wc (&completions)[16], int filled) noexcept;
+  [[gnu::noinline]] bool complete_all(const ibv_wc* completions, int filled) noexcept;
   void complete(const ibv_wc& completion) noexcept;
   void complete_receive(const ibv_wc& completion) noexcept;
   /// Records the completion of the inbox's next receive. Defined in inbox_state.hpp.
@@ -591,18 +598,23 @@ class channel_core : stoppable_sleep {
   void fail_shared_receive(const ibv_wc& completion) noexcept;
   void note_failure(const work_error& failure, scope_state* scope) noexcept;
   void lose_queue(int returned) noexcept;
-  /// Like `collect`, but also releases the memory of the requests. \pre `needs_care_to_poll_` is
-  /// false
+  /// Handles the usual case of a completion: the oldest request in the send queue has succeeded.
+  /// \returns false, and does nothing, otherwise \pre as for `send_window::complete_next`
+  [[nodiscard]] VERBSPP_DATA_PATH bool complete_next(const ibv_wc& completion) noexcept {
+    return !is_receive(completion.wr_id) &&
+           sends_.complete_next(completion.wr_id, number_of(completion.status));
+  }
+  /// Like `collect`, but also releases the memory of the requests. \pre `needs_care_to_collect_`
+  /// is false
   VERBSPP_DATA_PATH bool collect_own() noexcept {
-    ibv_wc completions[16];
+    ibv_wc completions[completions_per_poll];
     int filled = 0;
     {
       const one_thread only(users_);
       filled = connection_.poll(completions);
-      // The usual case is one successful request in the send queue. `collect` has a similar path,
-      // but only for requests that keep no memory alive; the request here may keep memory alive.
-      if (filled == 1 && completions->status == IBV_WC_SUCCESS && !is_receive(completions->wr_id) &&
-          sends_.complete_next(completions->wr_id)) [[likely]]
+      // `collect` has a similar path, but only for requests that keep no memory alive; the request
+      // here may keep memory alive.
+      if (filled == 1 && !sends_.is_suspect() && complete_next(*completions)) [[likely]]
         return false;
     }
     return filled != 0 && complete_all(completions, filled);
@@ -610,6 +622,8 @@ class channel_core : stoppable_sleep {
 
   // Polls.
   [[gnu::noinline]] void poll_with_care() noexcept;
+  [[gnu::noinline]] void poll_rest(int filled, const ibv_wc* end) noexcept;
+  [[gnu::noinline]] void call_more() noexcept;
   [[nodiscard]] continuation* take_due() noexcept;
   [[gnu::noinline]] void call_due(continuation* due, bool checks_alarm) noexcept;
   [[gnu::noinline]] void call_all(continuation* due) noexcept;
@@ -618,6 +632,11 @@ class channel_core : stoppable_sleep {
   /// Wakes the thread or event loop that waits for the channel or its hub. Any thread may call
   /// this.
   void wake_poller() const noexcept;
+  void need_care_to_collect() noexcept;
+  /// Makes each result be looked up (see `send_window::is_suspect`).
+  void suspect_results() noexcept;
+  /// Begins the limit of a continuation that was appended.
+  [[gnu::noinline]] void begin_limit_of(continuation& one) noexcept;
   /// Asks the hub to report the channel when the earliest limit of the channel's continuations is
   /// reached.
   void pass_alarm() noexcept { set_alarm(polls_.alarm()); }
@@ -682,7 +701,7 @@ class channel_core : stoppable_sleep {
   std::uint32_t handles_ = 0;  ///< handles, inboxes, and open scopes
   inbox_list inboxes_{};
   /// The channel is in a hub, or its memory is or was guarded or lost.
-  bool needs_care_to_poll_ = false;
+  bool needs_care_to_collect_ = false;
   unsigned users_ = 0;       ///< threads inside the channel's functions, for assertions
   std::uint64_t known_ = 0;  ///< the number of completed requests that waits have reported
   open_scopes scopes_{};

@@ -74,14 +74,28 @@ class channel_polls : stoppable_sleep {
   /// Adds a continuation for a receive.
   /// \param number the number of the receive; receives are numbered in the order of posting
   VERBSPP_DATA_PATH void add_receive(continuation& one, std::uint64_t number) noexcept {
+    needs_care_ = true;
     add(receives_, one, number);
   }
-  /// Adds a new continuation for the request in the send queue that was posted last.
-  VERBSPP_DATA_PATH void add_last_send(continuation& one, std::uint64_t number) noexcept {
-    sends_.append(one, number);
-    begin_limit(one);
+  void add_condition(condition& one) noexcept {
+    needs_care_ = true;
+    add(conditions_, one, 0);
   }
-  void add_condition(condition& one) noexcept { add(conditions_, one, 0); }
+  /// Adds a new continuation for the request in the send queue that was posted last. If it has a
+  /// limit, or `needs_care_to_add` is true, the caller then calls `begin_limit`.
+  VERBSPP_DATA_PATH void append_send(continuation& one, std::uint64_t number) noexcept {
+    sends_.append(one, number);
+  }
+  /// True if default limits need an alarm that is not set, or the channel is in a hub.
+  [[nodiscard]] VERBSPP_DATA_PATH bool needs_care_to_add() const noexcept {
+    return needs_care_to_add_;
+  }
+  VERBSPP_DATA_PATH void begin_limit(continuation& one) noexcept {
+    // The default limit only starts to count at the next alarm, so adding a continuation usually
+    // does not need to read the clock.
+    if (one.has_limit() || !has_tick_) [[unlikely]]
+      set_alarm(one);
+  }
   /// True if a condition that depends on `subject` is waiting.
   [[nodiscard]] bool has_condition_of(const void* subject) noexcept;
   /// Makes the conditions that depend on `subject` due, because `subject` is being destroyed.
@@ -115,6 +129,17 @@ class channel_polls : stoppable_sleep {
   }
   void need_care_to_await() noexcept { ++care_to_await_; }
 
+  // Care. In the usual case, only continuations of requests in the send queue wait.
+
+  /// False if no condition and no continuation of a receive waits, and `need_care` was not called
+  /// since the last `end_care`.
+  [[nodiscard]] VERBSPP_DATA_PATH bool needs_care() const noexcept { return needs_care_; }
+  void need_care() noexcept { needs_care_ = true; }
+  /// Makes `needs_care` true only if a condition or a continuation of a receive waits.
+  void end_care() noexcept { needs_care_ = !conditions_.is_empty() || !receives_.is_empty(); }
+  /// Records that the channel is in a hub, to which it has to pass each alarm.
+  void note_hub() noexcept { has_hub_ = needs_care_to_add_ = true; }
+
   // Taking calls that are due. A condition may take completions when it is checked, so conditions
   // are checked before the numbers of finished requests are read. In addition, the continuation of
   // a request could post another request, which would take the room that a condition waits for.
@@ -131,10 +156,13 @@ class channel_polls : stoppable_sleep {
     if (sends_.has_below(sends)) return take_first(sends_);
     return receives_.has_below(receives) ? take_first(receives_) : nullptr;
   }
+  /// Like `take_finished`, for the requests of the send queue only.
+  [[nodiscard]] VERBSPP_DATA_PATH continuation* take_sent(std::uint64_t sends) noexcept {
+    return sends_.has_below(sends) ? take_first(sends_) : nullptr;
+  }
   /// If this is false, `take_met` and `take_finished` would return null.
-  [[nodiscard]] VERBSPP_DATA_PATH bool may_have_due(std::uint64_t sends,
-                                                    std::uint64_t receives) const noexcept {
-    return !conditions_.is_empty() || sends_.has_below(sends) || receives_.has_below(receives);
+  [[nodiscard]] VERBSPP_DATA_PATH bool may_have_due(std::uint64_t sends) const noexcept {
+    return needs_care_ || sends_.has_below(sends);
   }
   /// Removes and returns any call; null if there is none.
   [[nodiscard]] continuation* take_any() noexcept;
@@ -175,12 +203,6 @@ class channel_polls : stoppable_sleep {
     list.add(one, key);
     begin_limit(one);
   }
-  VERBSPP_DATA_PATH void begin_limit(continuation& one) noexcept {
-    // The default limit only starts to count at the next alarm, so adding a continuation usually
-    // does not need to read the clock.
-    if (one.has_limit() || !has_tick_) [[unlikely]]
-      set_alarm(one);
-  }
   [[nodiscard]] VERBSPP_DATA_PATH static continuation* take_first(
       continuation_list& list) noexcept {
     continuation& first = list.first();
@@ -195,6 +217,9 @@ class channel_polls : stoppable_sleep {
   continuation_list receives_{};
   continuation_list conditions_{};
   std::uint32_t unchecked_ = polls_per_check;  ///< polls with calls until the alarm is checked
+  bool needs_care_ = false;
+  bool needs_care_to_add_ = true;  ///< `has_tick_` is false, or the channel is in a hub
+  bool has_hub_ = false;
   bool has_tick_ = false;  ///< the alarm is early enough for default limits that have not started
   bool has_stop_ = false;  ///< accessed atomically
   time_point alarm_ = (time_point::max)();

@@ -10,6 +10,7 @@
 #include <verbspp/memory/detail/memory_keeper.hpp>
 #include <verbspp/work/work_error.hpp>
 
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -158,10 +159,13 @@ class send_window {
     if (is_new(earlier)) complete_until(completed_ + earlier + 1, guard);
   }
   /// Completes the oldest request in flight, and releases its memory, if this is its `wr_id`, and
-  /// results are not suspect. \returns false, and does nothing, otherwise \pre memory is neither
-  /// guarded nor lost
-  [[nodiscard]] VERBSPP_DATA_PATH bool complete_next(std::uint64_t wr_id) noexcept {
-    if (distance_to(wr_id) != 0 || is_suspect()) [[unlikely]]
+  /// the status reports success. \returns false, and does nothing, otherwise \pre results are not
+  /// suspect; memory is neither guarded nor lost
+  [[nodiscard]] VERBSPP_DATA_PATH bool complete_next(std::uint64_t wr_id,
+                                                     std::uint32_t status) noexcept {
+    assert(!is_suspect());
+    // The status of a success is 0, so one branch tests both numbers.
+    if ((distance_to(wr_id) | status) != 0) [[unlikely]]
       return false;
     kept_memory& kept = records_[place_of(completed_)].memory;
     succeeded_ = ++completed_;
