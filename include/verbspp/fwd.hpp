@@ -101,11 +101,15 @@ class address_handle;
 struct atomic_write_operation;
 class batch_error;
 struct bind_options;
-struct compare_and_swap_operation;
+template <class Element>
+struct basic_compare_and_swap_operation;
+using compare_and_swap_operation = basic_compare_and_swap_operation<scatter_element>;
 class completed_work;
 class datagram_destination;
 struct datagram_operation;
-struct fetch_and_add_operation;
+template <class Element>
+struct basic_fetch_and_add_operation;
+using fetch_and_add_operation = basic_fetch_and_add_operation<scatter_element>;
 struct flush_operation;
 enum class flush_placement : std::uint8_t;
 enum class flush_scope : std::uint8_t;
@@ -114,12 +118,18 @@ struct local_invalidate_operation;
 enum class posting_interface : std::uint8_t;
 struct queue_pair_capacities;
 enum class queue_pair_state : std::uint8_t;
-struct read_operation;
+template <class Elements>
+struct basic_read_operation;
+using read_operation = basic_read_operation<element_list<scatter_element>>;
 enum class receive_queue_kind : std::uint8_t;
-struct receive_operation;
+template <class Elements>
+struct basic_receive_operation;
+using receive_operation = basic_receive_operation<element_list<scatter_element>>;
 struct receive_tag;
 class received_datagram;
-struct send_operation;
+template <class Elements>
+struct basic_send_operation;
+using send_operation = basic_send_operation<element_list<gather_element>>;
 struct send_with_invalidate_operation;
 enum class transport : std::uint8_t;
 class transport_error;
@@ -130,7 +140,9 @@ class work_exception;
 enum class work_operation : std::uint32_t;
 enum class work_status : std::uint32_t;
 struct work_tag;
-struct write_operation;
+template <class Elements>
+struct basic_write_operation;
+using write_operation = basic_write_operation<element_list<gather_element>>;
 template <class List, std::size_t Shortest>
 class receive_batch;
 template <transport Transport, posting_interface Posting, class List, std::size_t Requests>
@@ -188,12 +200,6 @@ struct unusable_addresses;
 
 // channel and async
 struct arrival;
-struct async_compare_and_swap_operation;
-struct async_fetch_and_add_operation;
-struct async_read_operation;
-struct async_receive_operation;
-struct async_send_operation;
-struct async_write_operation;
 class call_limit;
 template <class Work, class Function>
 class callback;

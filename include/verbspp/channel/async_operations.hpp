@@ -10,11 +10,8 @@
 #include <verbspp/channel/posting_operations.hpp>
 #include <verbspp/memory/detail/memory_keeper.hpp>
 #include <verbspp/memory/detail/share_count.hpp>
-#include <verbspp/memory/remote_memory.hpp>
-#include <verbspp/memory/remote_word.hpp>
 #include <verbspp/memory/scatter_gather.hpp>
 #include <verbspp/memory/work_memory.hpp>
-#include <verbspp/work/immediate_data.hpp>
 #include <verbspp/work/operations.hpp>
 
 #include <cstdint>
@@ -139,51 +136,24 @@ class VERBSPP_VIEW kept_elements {
   kind kind_ = kind::none;
 };
 
-// The operations for awaited calls. They have the same members as the operations in
-// work/operations.hpp, but their memory is kept alive by the request.
+// The operations for awaited calls, which are the operations in work/operations.hpp with memory
+// that the request keeps alive.
 
 /// A `send_operation` whose memory the request keeps alive.
-struct async_send_operation {
-  kept_elements<gather_element> elements{};
-  optional_immediate_data immediate{};
-  bool solicited = false;
-  bool fenced = false;
-};
+using async_send_operation = basic_send_operation<kept_elements<gather_element>>;
 /// A `receive_operation` whose memory the request keeps alive.
-struct async_receive_operation {
-  kept_elements<scatter_element> elements{};
-};
+using async_receive_operation = basic_receive_operation<kept_elements<scatter_element>>;
 /// A `write_operation` whose memory the request keeps alive.
-struct async_write_operation {
-  kept_elements<gather_element> elements{};
-  remote_destination remote;
-  optional_immediate_data immediate{};
-  bool solicited = false;
-  bool fenced = false;
-};
+using async_write_operation = basic_write_operation<kept_elements<gather_element>>;
 /// A `read_operation` whose memory the request keeps alive.
-struct async_read_operation {
-  kept_elements<scatter_element> elements{};
-  remote_source remote;
-  bool fenced = false;
-};
+using async_read_operation = basic_read_operation<kept_elements<scatter_element>>;
 /// A `compare_and_swap_operation` whose memory the request keeps alive. `result` is an 8-byte part
 /// of a `shared_buffer`.
-struct async_compare_and_swap_operation {
-  kept_elements<scatter_element> result;
-  remote_word remote;
-  std::uint64_t expected = 0;
-  std::uint64_t desired = 0;
-  bool fenced = false;
-};
-/// A `fetch_and_add_operation` whose memory the request keeps alive. `result` is an 8-byte part of
-/// a `shared_buffer`.
-struct async_fetch_and_add_operation {
-  kept_elements<scatter_element> result;
-  remote_word remote;
-  std::uint64_t addend = 0;
-  bool fenced = false;
-};
+using async_compare_and_swap_operation =
+    basic_compare_and_swap_operation<kept_elements<scatter_element>>;
+/// A `fetch_and_add_operation` whose memory the request keeps alive. `result` is an 8-byte part
+/// of a `shared_buffer`.
+using async_fetch_and_add_operation = basic_fetch_and_add_operation<kept_elements<scatter_element>>;
 
 namespace detail {
 

@@ -7,6 +7,9 @@
 /// memory})`. It can also be stored and returned. However, it does not contain inline bytes or
 /// *ranges* of elements, but refers to them, so they must live until the request has been posted.
 ///
+/// The operations that coroutines can await are templates, since an awaited operation has the same
+/// members, but another type for its memory. `Elements`, or `Element` of an atomic, is that type.
+///
 /// To add an operation, add its value, its trait and its entry in `send_operations` here; its
 /// function in send_queue_operations.hpp; and its name to `work_operation` in work_error.hpp and
 /// work_error.cpp.
@@ -52,12 +55,15 @@ struct receive_tag {
 
 /// Sends the bytes of the elements to the peer, where they are written to the memory of the oldest
 /// receive that is posted.
-struct send_operation {
-  gather_list elements{};
+template <class Elements>
+struct basic_send_operation {
+  Elements elements{};
   optional_immediate_data immediate{};
   bool solicited = false;  ///< wakes a peer that waits only for solicited events
   bool fenced = false;     ///< RC: starts when all earlier RDMA reads and atomics have finished
 };
+/// A `basic_send_operation` that borrows its memory.
+using send_operation = basic_send_operation<gather_list>;
 
 template <>
 struct operation_traits<send_operation> : detail::unanswered_operation<send_operation> {
@@ -119,19 +125,25 @@ struct operation_traits<datagram_operation> : detail::usual_operation<datagram_o
 
 /// Provides memory for one message from the peer. This operation is posted to a receive queue, so
 /// it has no `operation_traits`.
-struct receive_operation {
-  scatter_list elements{};
+template <class Elements>
+struct basic_receive_operation {
+  Elements elements{};
 };
+/// A `basic_receive_operation` that borrows its memory.
+using receive_operation = basic_receive_operation<scatter_list>;
 
 /// Writes the bytes of the elements to the peer's memory. The peer is notified only if there is
 /// immediate data, for which the peer must have posted a receive.
-struct write_operation {
-  gather_list elements{};
+template <class Elements>
+struct basic_write_operation {
+  Elements elements{};
   remote_destination remote;  ///< at least as long as the elements together
   optional_immediate_data immediate{};
   bool solicited = false;  ///< only with immediate data
   bool fenced = false;     ///< only on RC
 };
+/// A `basic_write_operation` that borrows its memory.
+using write_operation = basic_write_operation<gather_list>;
 
 template <>
 struct operation_traits<write_operation> : detail::unanswered_operation<write_operation> {
@@ -156,11 +168,14 @@ struct operation_traits<write_operation> : detail::unanswered_operation<write_op
 };
 
 /// Reads from the peer's memory into the elements.
-struct read_operation {
-  scatter_list elements{};
+template <class Elements>
+struct basic_read_operation {
+  Elements elements{};
   remote_source remote;  ///< at least as long as the elements together
   bool fenced = false;
 };
+/// A `basic_read_operation` that borrows its memory.
+using read_operation = basic_read_operation<scatter_list>;
 
 template <>
 struct operation_traits<read_operation> : detail::usual_operation<read_operation> {
@@ -180,13 +195,16 @@ struct operation_traits<read_operation> : detail::usual_operation<read_operation
 
 /// Replaces the remote word with `desired` if it equals `expected`. In any case, the previous value
 /// of the word is written to `result`, in host byte order.
-struct compare_and_swap_operation {
-  scatter_element result;  ///< 8 bytes
+template <class Element>
+struct basic_compare_and_swap_operation {
+  Element result;  ///< 8 bytes
   remote_word remote;
   std::uint64_t expected = 0;
   std::uint64_t desired = 0;
   bool fenced = false;
 };
+/// A `basic_compare_and_swap_operation` that borrows its memory.
+using compare_and_swap_operation = basic_compare_and_swap_operation<scatter_element>;
 
 template <>
 struct operation_traits<compare_and_swap_operation>
@@ -210,12 +228,15 @@ struct operation_traits<compare_and_swap_operation>
 
 /// Adds `addend` to the remote word. The previous value of the word is written to `result`, in host
 /// byte order.
-struct fetch_and_add_operation {
-  scatter_element result;  ///< 8 bytes
+template <class Element>
+struct basic_fetch_and_add_operation {
+  Element result;  ///< 8 bytes
   remote_word remote;
   std::uint64_t addend = 0;
   bool fenced = false;
 };
+/// A `basic_fetch_and_add_operation` that borrows its memory.
+using fetch_and_add_operation = basic_fetch_and_add_operation<scatter_element>;
 
 template <>
 struct operation_traits<fetch_and_add_operation>
