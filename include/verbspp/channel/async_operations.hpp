@@ -32,13 +32,6 @@ class awaited_work {
 
 class awaited_room;
 
-/// Memory that an awaited request can keep alive.
-template <class Memory>
-concept HasKeeper = requires(const Memory& memory) {
-  memory.keeper()->count.add();
-  memory.is_one_element();
-};
-
 }  // namespace detail
 
 /// The memory of an awaited request: a `shared_buffer` or a part of one, inline bytes, or none. The
@@ -54,7 +47,7 @@ class VERBSPP_VIEW kept_elements {
  public:
   constexpr kept_elements() noexcept {}
   template <class Memory>
-    requires detail::HasKeeper<Memory> && (!is_filled || detail::HasScatter<Memory>)
+    requires SharedMemory<Memory> && (!is_filled || detail::HasScatter<Memory>)
   VERBSPP_DATA_PATH kept_elements(const Memory& memory VERBSPP_LIFETIMEBOUND) noexcept
       : keeper_(memory.keeper()), kind_(kind::kept) {
     if (memory.is_one_element()) [[likely]]
@@ -68,7 +61,7 @@ class VERBSPP_VIEW kept_elements {
 
   template <class Memory>
   kept_elements(const Memory&) VERBSPP_DETAIL_REFUSED(
-      (!detail::HasKeeper<Memory> && !std::is_same_v<Memory, kept_elements> &&
+      (!SharedMemory<Memory> && !std::is_same_v<Memory, kept_elements> &&
        (is_filled || !std::is_same_v<Memory, inline_payload>)),
       "the device may still use the memory of an awaited request after the coroutine is destroyed, "
       "so the request has to keep the memory alive: pass a shared_buffer or a part of one; or, "
@@ -76,8 +69,7 @@ class VERBSPP_VIEW kept_elements {
       "{.remote = memory}); or borrow the memory in an async_scope, which waits for the device");
   template <class Memory>
   kept_elements(const Memory&)
-      VERBSPP_DETAIL_REFUSED((is_filled && detail::HasKeeper<Memory> &&
-                              !detail::HasScatter<Memory>),
+      VERBSPP_DETAIL_REFUSED((is_filled && SharedMemory<Memory> && !detail::HasScatter<Memory>),
                              "the device writes to this memory: only memory that was registered "
                              "with access::local_write can be filled");
 
