@@ -42,7 +42,7 @@ channel take(channel& from) {
 
 // case: pending_copied
 // expect-gcc: /use of deleted function .*pending/
-// expect-clang: /call to implicitly-deleted copy constructor of .*pending/
+// expect-clang: /call to deleted constructor of .*pending/
 void wait(pending<>& work) {
   pending<> mine = BAD(work) GOOD(std::move(work));
   static_cast<void>(mine.wait());

@@ -16,7 +16,10 @@ namespace verbspp {
 /// A handle to a request whose result can be passed to a function: `pending`, `kept_pending`,
 /// `scoped_pending`.
 template <class Work>
-concept FollowableWork = std::derived_from<Work, detail::pending_request>;
+concept FollowableWork = requires(Work& work, continuation& next) {
+  { work.then(next) } -> std::same_as<bool>;
+  work.wait();
+};
 
 /// A function that can be called with the result of a request: a `transport_result<completed_work>`
 /// or, if the request owns its memory, a `finished`, which also contains the memory.

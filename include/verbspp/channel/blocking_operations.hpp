@@ -126,12 +126,10 @@ class blocking_operations {
       return detail::element_for<detail::fills<Operation>>(memory).assume_error();
     if constexpr (SharedMemory<Memory>) {
       return run(operation, limit, memory.keep());
-    } else if constexpr (detail::NotesFilling<Memory> && detail::fills<Operation>) {
-      const auto done = run(operation, limit);
-      if (done.has_value()) memory.note_filled(done.assume_value());
-      return done;
     } else {
-      return run(operation, limit);
+      const auto done = run(operation, limit);
+      if constexpr (detail::fills<Operation>) detail::note_filling(memory, done);
+      return done;
     }
   }
 };

@@ -292,7 +292,7 @@ class [[nodiscard]] awaited_work<Operation, void> : awaited {
   /// because the request has a scope.
   [[nodiscard, gnu::noinline]] transport_result<completed_work> unusual_result() noexcept {
     if (const error* const refusal = std::get_if<error>(&progress_)) return *refusal;
-    if (!is_posted()) return pending_request::no_request();
+    if (!is_posted()) return no_request();
     const std::optional<error> root = has_expired() ? polled().root_of_failure() : std::nullopt;
     const transport_result<completed_work> done = polled().take(posted(), call_limit::of_channel());
     progress_.template emplace<std::monostate>();
@@ -333,8 +333,8 @@ class [[nodiscard]] awaited_work<Operation, Memory> {
     const transport_result<completed_work> done = request_.await_resume();
     if (!done.has_value()) [[unlikely]]
       channel_core::keep_if_lost(done.assume_error(), memory_);
-    else if constexpr (NotesFilling<Memory>)
-      memory_.note_filled(done.assume_value());
+    else
+      note_filling(memory_, done);
     return finished<Memory>{done, std::move(memory_)};
   }
 
@@ -437,7 +437,9 @@ inline detail::awaited_result<kept_pending> kept_pending::async_wait(
 }
 template <class Memory>
 detail::awaited_result<pending<Memory>> pending<Memory>::async_wait(
-    const wait_limit& limit) noexcept {
+    const wait_limit& limit) noexcept
+  requires(!std::is_void_v<Memory>)
+{
   return {*this, limit};
 }
 

@@ -128,8 +128,7 @@ class [[nodiscard]] awaited_access : serving_lane::waiting_access, resumable {
   }
   void end(const transport_result<completed_work>& done, [[maybe_unused]] auto& memory) noexcept {
     if constexpr (!is_shared) {
-      if constexpr (NotesFilling<Memory> && fills<Operation>)
-        if (done.has_value()) memory.note_filled(done.assume_value());
+      if constexpr (fills<Operation>) note_filling(memory, done);
       at_once_.emplace(finished<Memory>{done, std::move(memory)});
     } else if (done.has_value()) {
       at_once_.emplace(success());
