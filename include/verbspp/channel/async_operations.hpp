@@ -245,14 +245,11 @@ template <class Poster>
 class async_operations {
   template <class Operation, class Memory = void>
   using awaited = detail::dependent_on<detail::awaited_work<Operation, Memory>, Poster>;
-  /// The awaitable for a memory object. If the memory is shared, or is a message to be sent or
-  /// written, the request keeps it alive. Other memory is owned by the awaitable, which returns it
-  /// with the result.
+  /// The awaitable for a memory object. It owns the memory, and returns it with the result, unless
+  /// the request keeps the memory.
   template <class Operation, class Memory>
-  using awaited_with =
-      awaited<Operation, std::conditional_t<SharedMemory<Memory> || (detail::GivenAway<Memory> &&
-                                                                     !detail::fills<Operation>),
-                                            void, std::remove_cvref_t<Memory>>>;
+  using awaited_with = awaited<Operation, std::conditional_t<detail::is_kept<Operation, Memory>,
+                                                             void, std::remove_cvref_t<Memory>>>;
 
  public:
   [[nodiscard]] VERBSPP_DATA_PATH awaited<send_operation> async_send(

@@ -29,13 +29,16 @@ concept GoesWithWork = SharedMemory<Memory> || WorkMemory<Memory>;
 
 namespace detail {
 
-/// Memory that can be given to its request, which then releases it.
-template <class Memory>
-concept GivenAway = requires(Memory&& memory) { std::forward<Memory>(memory).give().let_go(); };
-
 /// True if the device writes to the operation's elements.
 template <class Operation>
 inline constexpr bool fills = std::is_same_v<decltype(Operation::elements), scatter_list>;
+
+/// True if the request keeps the memory, and releases it at its end: shared memory, and messages
+/// that are sent or written. Otherwise, the memory is returned with the result.
+template <class Operation, class Memory>
+inline constexpr bool is_kept =
+    SharedMemory<Memory> ||
+    (!fills<Operation> && requires(Memory&& memory) { std::forward<Memory>(memory).give(); });
 
 /// Returns an element that covers the whole memory, or an error.
 template <bool IsFilled, class Memory>
@@ -208,9 +211,8 @@ class posting_operations : public channel_operations<Poster, State> {
   template <class Operation, class Memory>
     requires GoesWithWork<Memory>
   [[nodiscard]] VERBSPP_DATA_PATH auto take(const Operation& rest, Memory&& memory) noexcept {
-    constexpr bool is_shared = SharedMemory<Memory>;
-    constexpr bool is_given = detail::GivenAway<Memory> && (is_shared || !detail::fills<Operation>);
-    using handle = std::conditional_t<is_shared || is_given, typename Poster::keeping_handle,
+    constexpr bool is_kept = detail::is_kept<Operation, Memory>;
+    using handle = std::conditional_t<is_kept, typename Poster::keeping_handle,
                                       pending<std::remove_cvref_t<Memory>>>;
     using posted = result<handle>;
     detail::channel_core& core = poster().core();
@@ -221,14 +223,14 @@ class posting_operations : public channel_operations<Poster, State> {
     const result<void> done = core.post(operation, made, poster().terms());
     if (!done.has_value()) [[unlikely]]
       return posted(done.assume_error());
-    if constexpr (is_given)
+    if constexpr (is_kept && requires { std::forward<Memory>(memory).give(); })
       core.keep(made, std::forward<Memory>(memory).give());
-    else if constexpr (is_shared)
+    else if constexpr (is_kept)
       core.keep(made, memory.keep());
     if constexpr (!detail::fills<Operation>)
       if (core.watches()) [[unlikely]]
         core.protect(made.number, detail::native_of(operation.elements));
-    if constexpr (is_shared || is_given)
+    if constexpr (is_kept)
       return posted(std::in_place, &core, made);
     else
       return posted(std::in_place, &core, made, std::forward<Memory>(memory));
