@@ -7,11 +7,11 @@
 /// `queue_pair<transport::rc, queue_pair_state::ready_to_send, receive_queue_kind::own,
 /// posting_interface::standard>`. Some types are not declared here, because their declarations
 /// would need other definitions. Among these types are `cm_session`, `exchange_session`,
-/// `meeting_session`, `registered_buffer`, `shared_buffer`, `shared_part`, `remote_object`,
-/// `remote_array`, `pending_call`, `received_call`, results (`<verbspp/base/result.hpp>` is cheap
-/// to include), and the names of bounded integers, such as `port_number`. `asio_channel` and
-/// `asio_source` are not declared either, because their namespace depends on the Asio that the
-/// program uses.
+/// `meeting_session`, `registered_buffer`, `revoked`, `shared_buffer`, `shared_part`,
+/// `remote_object`, `remote_array`, `pending_call`, `received_call`, results
+/// (`<verbspp/base/result.hpp>` is cheap to include), and the names of bounded integers, such as
+/// `port_number`. `asio_channel` and `asio_source` are not declared either, because their namespace
+/// depends on the Asio that the program uses.
 #pragma once
 
 #include <verbspp/base/flags.hpp>
@@ -233,7 +233,7 @@ template <std::size_t Requests, class List>
 class channel_batch;
 template <transport Transport, queue_pair_parameter_set Given>
 class channel_builder;
-template <class Memory>
+template <class Memory, class Result>
 struct finished;
 template <class Element>
 class kept_elements;
@@ -241,8 +241,6 @@ template <access_flags Rights, class Memory>
 class lease;
 template <class Memory>
 class pending;
-template <class Memory>
-struct revoked;
 
 // cm
 struct cm_accept_options;

@@ -6,6 +6,7 @@
 #include <verbspp/base/error.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/channel/call_limit.hpp>
+#include <verbspp/channel/pending.hpp>
 #include <verbspp/memory/access.hpp>
 #include <verbspp/memory/detail/memory_keeper.hpp>
 #include <verbspp/memory/detail/never_free.hpp>
@@ -88,10 +89,7 @@ class lease;
 ///
 ///     auto [result, buffer] = std::move(lease).revoke();
 template <class Memory>
-struct [[nodiscard]] revoked {
-  verbspp::result<void> result;
-  Memory memory;
-};
+using revoked = finished<Memory, result<void>>;
 
 class continuation;
 

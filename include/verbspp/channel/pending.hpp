@@ -25,13 +25,13 @@ namespace verbspp {
 template <class Memory = void>
 class pending;
 
-/// The result of a request that owned its memory, together with that memory, whether or not the
-/// request succeeded.
+/// The result of a request or lease that owned its memory, together with that memory, whether or
+/// not the request has succeeded.
 ///
 ///     auto [result, buffer] = work.wait();
-template <class Memory>
+template <class Memory, class Result = transport_result<completed_work>>
 struct [[nodiscard]] finished {
-  transport_result<completed_work> result;
+  Result result;
   Memory memory;
 };
 
