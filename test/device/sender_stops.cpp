@@ -64,6 +64,28 @@ TEST_CASE_METHOD(two_channels, "a stopped async_finish ends its wait and leaves 
   must(arriving.wait(patience));
 }
 
+TEST_CASE_METHOD(two_channels, "a sender may end while another one of its channel is stopped") {
+  std::stop_source first_stop;
+  std::stop_source second_stop;
+  std::optional<running<decltype(send_text(left, ""))>> first;
+  first.emplace(send_text(left, "first"), first_stop.get_token());
+  running second(send_text(left, "second"), second_stop.get_token());
+  first->start();
+  second.start();
+  first_stop.request_stop();
+  // Relaxed, so that ThreadSanitizer does not regard the stop request as finished before the end of
+  // the first sender.
+  std::atomic<bool> is_stopped{false};
+  std::jthread other([&] {
+    second_stop.request_stop();
+    is_stopped.store(true, std::memory_order_relaxed);
+  });
+  wait_until([&] { return is_stopped.load(std::memory_order_relaxed); }, "the stop request");
+  first.reset();
+  left.poll();
+  CHECK(second.seen.stops == 1);
+}
+
 TEST_CASE("a sender that is stopped while it waits for room posts nothing") {
   const testbed bed;
   channel_pair ends = connect_short(bed);

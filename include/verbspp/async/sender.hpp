@@ -154,8 +154,9 @@ class sender_operation : resumable {
     if constexpr (is_stoppable) {
       if (work_->core == nullptr) return;
       work_->registered.reset();
-      // A stop request may have queued a call that the polling thread has not made yet.
-      if (work_->is_waiting()) work_->core->polls().withdraw(*work_);
+      // A stop request may have queued a call that the polling thread has not made yet. Other
+      // threads may be queueing calls next to it, so only `withdraw` may check this.
+      work_->core->polls().withdraw(*work_);
       work_->core->polls().stop_expecting();
     }
   }
