@@ -30,6 +30,49 @@ auto receive(channel& link, const memory_type& memory) {
   return link.async_receive({.elements = memory});
 }
 
+// case: await_CALL_of_an_operation_object
+// columns: CALL
+// row: send
+// row: receive
+// row: write
+// row: read
+// row: compare_and_swap
+// row: fetch_and_add
+// expect: the elements of this operation are borrowed
+// expect: write the operation in the call, with a shared_buffer or a part of one as its memory
+// within: 8
+auto post(channel& link, const BAD(CALL_operation) GOOD(async_CALL_operation) & operation) {
+  return link.async_CALL(operation);
+}
+
+// case: await_CALL_with_a_buffer_that_is_not_moved
+// columns: CALL | REST | RIGHTS
+// row: send | {} | access::remote_write
+// row: receive | wait_limit::forever() | access::remote_read
+// row: write | {.remote = peer} | access::remote_write
+// row: read | {.remote = peer} | access::remote_read
+// expect: a request takes ownership of its memory: write std::move(buffer)
+// expect: or borrow elements of it in an async_scope
+// within: 8
+auto post(channel& link, registered_buffer<>& buffer,
+          [[maybe_unused]] const remote_memory<RIGHTS>& peer) {
+  return link.async_CALL(BAD(buffer) GOOD(std::move(buffer)), REST);
+}
+
+// case: await_CALL_of_a_scope_with_a_buffer
+// columns: CALL | REST | ELEMENTS | RIGHTS
+// row: send | {} | gather().value() | access::remote_write
+// row: receive | wait_limit::forever() | scatter().value() | access::remote_read
+// row: write | {.remote = peer} | gather().value(), .remote = peer | access::remote_write
+// row: read | {.remote = peer} | scatter().value(), .remote = peer | access::remote_read
+// expect: an awaited request of a scope borrows its memory: pass elements
+// expect: await the call of the channel, such as link.async_write(std::move(buffer), {.remote =
+// within: 8
+auto post(async_scope& scope, registered_buffer<>& buffer,
+          [[maybe_unused]] const remote_memory<RIGHTS>& peer) {
+  return scope.async_CALL(BAD(std::move(buffer), REST) GOOD({.elements = buffer.ELEMENTS}));
+}
+
 // case: await_read_into_memory_that_is_only_read
 // expect: the device writes to this memory: only memory that was registered with access::local_write
 // expect: can be filled

@@ -4,6 +4,7 @@
 #include <verbspp/async/detail/awaited.hpp>
 #include <verbspp/async/detail/awaited_work.hpp>
 #include <verbspp/base/config.hpp>
+#include <verbspp/base/detail/because.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/base/wait_limit.hpp>
 #include <verbspp/channel/call_limit.hpp>
@@ -13,10 +14,12 @@
 #include <verbspp/channel/posting_operations.hpp>
 #include <verbspp/channel/scope.hpp>
 #include <verbspp/channel/scope_error.hpp>
+#include <verbspp/memory/work_memory.hpp>
 #include <verbspp/work/operations.hpp>
 
 #include <coroutine>
 #include <cstdint>
+#include <type_traits>
 
 namespace verbspp {
 
@@ -58,6 +61,15 @@ class [[nodiscard]] awaited_scope : awaited {
 };
 
 }  // namespace detail
+
+// The message that the compiler prints if an awaited call of a scope gets a memory object.
+#define VERBSPP_DETAIL_SCOPE_BORROWS                                                           \
+  VERBSPP_DETAIL_REFUSED(                                                                      \
+      (GoesWithWork<Memory> || enable_work_memory<std::remove_cvref_t<Memory>>),               \
+      "an awaited request of a scope borrows its memory: pass elements, as in .elements = "    \
+      "buffer.gather().value() or buffer.scatter().value(). To give the request its memory, "  \
+      "await the call of the channel, such as link.async_write(std::move(buffer), {.remote = " \
+      "memory})")
 
 /// A scope for those requests of a coroutine that borrow their memory. The destructor waits until
 /// the device no longer accesses that memory, so declare the scope after the memory that its
@@ -119,6 +131,19 @@ class [[nodiscard]] async_scope : public detail::scope_base,
     return awaited_work<fetch_and_add_operation>::in_scope(core_, limit, operation, state_);
   }
 
+  template <class Memory>
+  void async_send(Memory&&, const send_operation& = {},
+                  const wait_limit& = detail::default_limit) VERBSPP_DETAIL_SCOPE_BORROWS;
+  template <class Memory>
+  void async_receive(Memory&&,
+                     const wait_limit& = detail::default_limit) VERBSPP_DETAIL_SCOPE_BORROWS;
+  template <class Memory>
+  void async_write(Memory&&, const write_operation&,
+                   const wait_limit& = detail::default_limit) VERBSPP_DETAIL_SCOPE_BORROWS;
+  template <class Memory>
+  void async_read(Memory&&, const read_operation&,
+                  const wait_limit& = detail::default_limit) VERBSPP_DETAIL_SCOPE_BORROWS;
+
   /// Waits until all requests that were posted through the scope have finished, and reports the
   /// failures of those whose results were not taken. If the limit is reached, the channel breaks.
   /// More requests may be posted afterwards.
@@ -139,6 +164,8 @@ class [[nodiscard]] async_scope : public detail::scope_base,
     return {.scope = &state_};
   }
 };
+
+#undef VERBSPP_DETAIL_SCOPE_BORROWS
 
 /// A scope for a coroutine that posts many requests in a row. The requests have no handles and
 /// borrow their memory. Only one out of every `stream_options::signal_every` RDMA writes and

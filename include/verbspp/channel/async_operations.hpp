@@ -215,6 +215,21 @@ template <class Source, class Elements>
 
 }  // namespace detail
 
+// The messages that the compiler prints if the memory of an awaited call is unsuitable.
+#define VERBSPP_DETAIL_BORROWED(Operation)                                                     \
+  VERBSPP_DETAIL_REFUSED(                                                                      \
+      (std::is_same_v<Plain, Operation>),                                                      \
+      "the elements of this operation are borrowed, but the device may still use the memory "  \
+      "of an awaited request after the coroutine is destroyed: write the operation in the "    \
+      "call, with a shared_buffer or a part of one as its memory; or await this operation in " \
+      "an async_scope")
+#define VERBSPP_DETAIL_NOT_MOVED                                                                  \
+  VERBSPP_DETAIL_REFUSED(                                                                         \
+      (std::is_lvalue_reference_v<Memory> && enable_work_memory<std::remove_cvref_t<Memory>>),    \
+      "a request takes ownership of its memory: write std::move(buffer); the request's result "   \
+      "returns the buffer, unless it is a message that was sent or written. To keep the buffer, " \
+      "share it, or borrow elements of it in an async_scope")
+
 /// Awaited calls, for coroutines of any type: each, except `async_room`, posts one request, and
 /// resumes the coroutine when the request has finished. The `co_await` expression returns the
 /// result. Include `<verbspp/coroutine.hpp>` to use them.
@@ -319,6 +334,36 @@ class async_operations {
                                                     std::forward<Memory>(memory));
   }
 
+  template <class Plain>
+  void async_send(const Plain&, const wait_limit& = detail::default_limit)
+      VERBSPP_DETAIL_BORROWED(send_operation);
+  template <class Plain>
+  void async_receive(const Plain&, const wait_limit& = detail::default_limit)
+      VERBSPP_DETAIL_BORROWED(receive_operation);
+  template <class Plain>
+  void async_write(const Plain&, const wait_limit& = detail::default_limit)
+      VERBSPP_DETAIL_BORROWED(write_operation);
+  template <class Plain>
+  void async_read(const Plain&, const wait_limit& = detail::default_limit)
+      VERBSPP_DETAIL_BORROWED(read_operation);
+  template <class Plain>
+  void async_compare_and_swap(const Plain&, const wait_limit& = detail::default_limit)
+      VERBSPP_DETAIL_BORROWED(compare_and_swap_operation);
+  template <class Plain>
+  void async_fetch_and_add(const Plain&, const wait_limit& = detail::default_limit)
+      VERBSPP_DETAIL_BORROWED(fetch_and_add_operation);
+  template <class Memory>
+  void async_send(Memory&&, const send_operation& = {},
+                  const wait_limit& = detail::default_limit) VERBSPP_DETAIL_NOT_MOVED;
+  template <class Memory>
+  void async_receive(Memory&&, const wait_limit& = detail::default_limit) VERBSPP_DETAIL_NOT_MOVED;
+  template <class Memory>
+  void async_write(Memory&&, const write_operation&,
+                   const wait_limit& = detail::default_limit) VERBSPP_DETAIL_NOT_MOVED;
+  template <class Memory>
+  void async_read(Memory&&, const read_operation&,
+                  const wait_limit& = detail::default_limit) VERBSPP_DETAIL_NOT_MOVED;
+
   /// Waits until the send queue has room for this number of requests, without posting anything.
   /// Before this coroutine uses the room, other coroutines that wait for room may use it.
   /// \errors `invalid_input` if the queue cannot hold that many requests; `timed_out`, `cancelled`:
@@ -339,5 +384,8 @@ class async_operations {
     return static_cast<Poster&>(*this).core();
   }
 };
+
+#undef VERBSPP_DETAIL_BORROWED
+#undef VERBSPP_DETAIL_NOT_MOVED
 
 }  // namespace verbspp
