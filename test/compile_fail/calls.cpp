@@ -67,8 +67,34 @@ using memory_type = BAD(window_memory)
     GOOD(shared_buffer<access::local_write | access::window_bind>);
 auto call(caller& calls, const memory_type& memory) { return calls.post_call<load>(1, memory); }
 
+// case: CALL_without_the_memory_that_the_method_lends
+// columns: CALL
+// row: call
+// row: post_call
+// row: async_call
+// expect: the calls of this method lend memory, because the method has `lends`
+// expect: pass the memory after the request, as in calls.call<load>(request, buffer)
+auto call(caller& calls) { return calls.CALL<BAD(load) GOOD(find)>(1); }
+
+// case: methods_with_the_same_number
+// expect: two of these methods have the same number: a number must be unique in the service
+struct other : named {
+  static constexpr std::uint16_t number = BAD(1) GOOD(3);
+};
+auto create(const protection_domain& domain) {
+  return service::create(domain, {}, handles<find>([](int asked) { return asked; }),
+                         handles<other>([](int asked) { return asked; }));
+}
+
+// case: calls_of_methods_with_the_same_number
+// expect: two of these methods have the same number: a number must be unique in the service
+struct other : named {
+  static constexpr std::uint16_t number = BAD(2) GOOD(3);
+};
+auto start(caller& calls, channel& link) { return calls.start<find, load, other>(std::move(link)); }
+
 // case: memory_for_a_method_that_lends_none
-// expect: LendsMemory
+// expect: the calls of this method lend no memory: pass only the request
 using called = BAD(find) GOOD(load);
 auto call(caller& calls, window_memory& memory) { return calls.call<called>(1, memory); }
 

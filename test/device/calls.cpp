@@ -453,17 +453,6 @@ TEST_CASE("a client that takes no answers does not delay the others") {
   for (auto& each : untaken) CHECK(must(each.wait(patience)).size() == 7);
 }
 
-namespace {
-
-struct same_number {
-  static constexpr std::uint16_t number = sum_method::number;
-  static constexpr const char* name = "same number";
-  using request = int;
-  using answer = int;
-};
-
-}  // namespace
-
 TEST_CASE("invalid options and moved-from objects are refused") {
   const testbed bed;
   const auto handler = [] { return handles<sum_method>([](const two_numbers&) { return 0; }); };
@@ -473,10 +462,6 @@ TEST_CASE("invalid options and moved-from objects are refused") {
              Catch::Contains("in_flight"));
   CHECK_THAT(failure_of(service::create(bed.domain, {.message_size = 1}, handler())).message(),
              Catch::Contains("message_size"));
-  const auto twin = handles<same_number>([](int) { return 0; });
-  CHECK_THAT(failure_of(service::create(bed.domain, {}, handler(), twin)).message(),
-             Catch::Contains("'sum'") && Catch::Contains("'same number'") &&
-                 Catch::Contains("have the same number, 1"));
   auto small = must(bed.domain.build_channel().max_send_work_requests(4).build());
   const auto sends = small.capacities().max_send_work_requests;
   CHECK_THAT(failure_of(caller::open(small, {.in_flight = sends + 1})).message(),

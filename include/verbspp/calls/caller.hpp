@@ -251,6 +251,9 @@ class caller {
   [[nodiscard]] result<void> start(channel link,
                                    call_limit limit = call_limit::of_channel()) noexcept {
     static_assert(sizeof...(Called) > 0, "name the methods: calls.start<lookup, store>(...)");
+    static_assert(detail::have_different_numbers<Called...>(),
+                  "two of these methods have the same number: a number must be unique in the "
+                  "service, and each method must be named only once");
     if (!core_) return moved_from("caller::start");
     static constexpr std::array<const detail::method_description*, sizeof...(Called)> all{
         &detail::description_of<Called>...};
@@ -266,7 +269,7 @@ class caller {
   /// `not_connected` before `start`; those of a `codec`; as `channel::wait`; the cause if the
   /// connection is broken
   template <Method Called>
-    requires(!LendsMemory<Called>)
+    requires detail::LendsNothing<Called>
   [[nodiscard]] result<detail::answer_to<Called>> call(
       detail::request_for<Called> request, call_limit limit = call_limit::of_channel()) noexcept {
     if (!core_) [[unlikely]]
@@ -308,7 +311,7 @@ class caller {
   /// \errors `would_block` if there is no credit, awaited calls wait for one, or kept answers use
   /// up the memory; otherwise as `call`
   template <Method Called>
-    requires(!LendsMemory<Called>)
+    requires detail::LendsNothing<Called>
   [[nodiscard]] result<pending_call<Called>> post_call(
       detail::request_for<Called> request) noexcept {
     if (!core_) [[unlikely]]
@@ -351,7 +354,7 @@ class caller {
   /// `co_await` expression, as an argument of that expression does. Destroying the coroutine ends
   /// the call.
   template <Method Called>
-    requires(!LendsMemory<Called>)
+    requires detail::LendsNothing<Called>
   [[nodiscard]] detail::awaited_call<Called> async_call(
       detail::request_for<Called> request VERBSPP_LIFETIMEBOUND,
       const wait_limit& limit = detail::default_limit) noexcept;

@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <initializer_list>
 #include <new>
 #include <span>
 #include <type_traits>
@@ -198,10 +199,34 @@ template <Method Described>
 template <Method Described>
 inline constexpr method_description description_of = describe<Described>();
 
+/// True if no two of the methods have the same number.
+template <Method... Called>
+[[nodiscard]] consteval bool have_different_numbers() noexcept {
+  std::size_t pairs = 0;
+  for (const std::uint16_t number : {std::uint16_t{0}, Called::number...})
+    pairs += (std::size_t{0} + ... + std::size_t{Called::number == number});
+  return pairs == sizeof...(Called);
+}
+
 }  // namespace detail
 
 /// A method whose calls lend memory.
 template <class Called>
-concept LendsMemory = Method<Called> && !detail::description_of<Called>.lends.empty();
+concept LendsMemory =
+    Method<Called> &&
+    detail::because(!detail::description_of<Called>.lends.empty(),
+                    "the calls of this method lend no memory: pass only the request; or let the "
+                    "method have static constexpr access_flags lends = access::remote_write;");
+
+namespace detail {
+
+/// A method whose calls lend no memory.
+template <class Called>
+concept LendsNothing =
+    because(!LendsMemory<Called>,
+            "the calls of this method lend memory, because the method has `lends`: pass the memory "
+            "after the request, as in calls.call<load>(request, buffer)");
+
+}  // namespace detail
 
 }  // namespace verbspp

@@ -324,14 +324,17 @@ template <Method Called, class Function>
 class service {
  public:
   /// Creates a service with these methods.
-  /// \errors `invalid_input` if an option is out of range, or two methods have the same number;
-  /// `resource_exhausted`; as `message_pool::create` and `channel_hub::create`
+  /// \errors `invalid_input` if an option is out of range; `resource_exhausted`; as
+  /// `message_pool::create` and `channel_hub::create`
   template <Method... Called, class... Functions>
   [[nodiscard]] static result<service> create(const protection_domain& domain,
                                               const service_options& options,
                                               detail::handling<Called, Functions>... methods) {
     static_assert(sizeof...(Called) > 0,
                   "a service needs at least one method: handles<method>(...)");
+    static_assert(detail::have_different_numbers<Called...>(),
+                  "two of these methods have the same number: a number must be unique in the "
+                  "service, and each method has one handler");
     std::vector<detail::owned<detail::method_handler>> handlers;
     handlers.reserve(sizeof...(Called));
     (handlers.emplace_back(

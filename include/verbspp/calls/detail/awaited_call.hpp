@@ -147,7 +147,7 @@ class [[nodiscard]] awaited_call : awaited {
 }  // namespace detail
 
 template <Method Called>
-  requires(!LendsMemory<Called>)
+  requires detail::LendsNothing<Called>
 detail::awaited_call<Called> caller::async_call(detail::request_for<Called> request,
                                                 const wait_limit& limit) noexcept {
   return {core_, request, limit};
