@@ -261,7 +261,7 @@ TEST_CASE("a message that cannot be an answer ends the connection of a caller") 
   SECTION("a short message") { peer.end.send(pattern(3, 1)); }
   SECTION("an answer to a slot that does not exist") {
     auto answer = peer.answer_to(call);
-    answer.number = 500;
+    answer.number = caller_options().in_flight;  // the first one that does not exist
     peer.end.send(frame(answer));
   }
   const error ended = failure_of(waiting.wait(patience));
