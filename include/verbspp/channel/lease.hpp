@@ -213,51 +213,6 @@ template <access_flags Rights, access_flags OfRegion>
                        .by = by};
 }
 
-/// The common part of all leases, independent of their memory.
-template <access_flags Rights>
-class VERBSPP_CONSUMABLE lease_base {
- public:
-  static constexpr access_flags rights = Rights;
-
-  /// Returns the leased memory as remote memory, to be given to the peer.
-  /// \errors `invalid_input` if the lease was revoked, or is empty; `not_connected` if it ended
-  /// with its connection, or was returned by the peer
-  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<remote_memory<Rights>> remote() const noexcept {
-    VERBSPP_TRY(key, owner_.key());
-    return remote_memory<Rights>(owner_.address(), owner_.length(), key);
-  }
-  /// True if the lease was granted, or posted by `post_lease`, and has not ended, as far as this
-  /// side knows. False after `revoke`, after the end of the connection, and after the channel has
-  /// received the message by which the peer invalidated the key. A channel of a hub with a pool
-  /// does not notice that message: see `note_invalidated`.
-  [[nodiscard]] bool is_open() const noexcept { return owner_.is_open(); }
-  /// Informs the lease that the peer has invalidated a key, in case the channel could not notice
-  /// it: `lease.note_invalidated(*message.received()->invalidated_rkey())`.
-  /// \returns true if it is the key of this lease, which the peer has thereby returned
-  bool note_invalidated(remote_key key) noexcept { return owner_.note_invalidated(key); }
-  /// \pre the lease was not revoked, and is not empty
-  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED lease_by by() const noexcept { return owner_.by(); }
-  /// The lease's memory window; null if the lease has none, or if it was already deallocated.
-  [[nodiscard]] ibv_mw* native_handle() const noexcept {
-    return owner_.has_lease() ? owner_.window() : nullptr;
-  }
-
-  lease_base& operator=(lease_base&&) = delete;  // each derived class has its own assignment
-
-  friend std::ostream& operator<<(std::ostream& out, const lease_base& lease) {
-    lease.owner_.print(out, Rights);
-    return out;
-  }
-
- protected:
-  lease_base() noexcept = default;
-  explicit lease_base(lease_owner owner) noexcept : owner_(std::move(owner)) {}
-  lease_base(lease_base&&) noexcept = default;
-  ~lease_base() = default;
-
-  lease_owner owner_;
-};
-
 }  // namespace detail
 
 /// Gives a channel's peer access to a part of this side's memory, usually under a separate key,
@@ -309,39 +264,105 @@ class VERBSPP_CONSUMABLE lease_base {
 /// region and its bytes until the lease is over. While a window of the lease is bound,
 /// deregistering the region fails. A lease of a shared buffer, or a part of one, keeps the pages
 /// alive. A lease of an owned buffer, or a part of one, owns the buffer: it is a `lease<Rights,
-/// Memory>`, whose `revoke` returns the buffer. If the device does not release the memory, a lease
-/// that shares or owns the memory never frees it.
+/// Memory>`, whose `revoke` returns the buffer. Destroying such a lease revokes it, and then
+/// destroys the memory. If the device does not release the memory, a lease that shares or owns the
+/// memory never frees it.
 ///
 /// A move-only owner; assigning to a lease revokes the previous one. A lease that was default
 /// constructed or moved from is empty. Thread rule: one thread at a time for the lease and its
 /// channel.
-template <access_flags Rights>
-class [[nodiscard]] VERBSPP_CONSUMABLE lease<Rights, void> : public detail::lease_base<Rights> {
+template <access_flags Rights, class Memory>
+class [[nodiscard]] VERBSPP_CONSUMABLE lease {
+  static constexpr bool borrows = std::is_void_v<Memory>;
+  using owned_memory = std::conditional_t<borrows, detail::no_memory, Memory>;
+  using outcome = std::conditional_t<borrows, result<void>, revoked<Memory>>;
+  using awaited_outcome =
+      std::conditional_t<borrows, detail::awaited_revocation, detail::awaited_return<Memory>>;
+
  public:
+  static constexpr access_flags rights = Rights;
+
   /// Creates an empty lease.
-  lease() noexcept = default;
+  lease() noexcept
+    requires(borrows)
+  = default;
   /// Used by the library only.
-  explicit lease(detail::lease_owner owner) noexcept
-      : detail::lease_base<Rights>(std::move(owner)) {}
+  explicit lease(detail::lease_owner owner, owned_memory&& memory = {}) noexcept
+      : owner_(std::move(owner)), memory_(std::move(memory)) {}
   lease(lease&&) noexcept = default;
   lease& operator=(lease&& other) noexcept {
     lease taken(std::move(other));
-    this->owner_.swap(taken.owner_);
+    owner_.swap(taken.owner_);
+    std::swap(memory_, taken.memory_);
     return *this;
   }
   lease(const lease&) = delete;
   lease& operator=(const lease&) = delete;
-  ~lease() = default;
+  ~lease() {
+    if constexpr (!borrows)
+      if (!owner_.drop()) detail::never_free(std::move(memory_));
+  }
 
-  /// Revokes the lease, and blocks until the device has confirmed the revocation. After the call,
-  /// the lease is over, whatever the result.
+  /// Returns the leased memory as remote memory, to be given to the peer.
+  /// \errors `invalid_input` if the lease was revoked, or is empty; `not_connected` if it ended
+  /// with its connection, or was returned by the peer
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<remote_memory<Rights>> remote() const noexcept {
+    VERBSPP_TRY(key, owner_.key());
+    return remote_memory<Rights>(owner_.address(), owner_.length(), key);
+  }
+  /// True if the lease was granted, or posted by `post_lease`, and has not ended, as far as this
+  /// side knows. False after `revoke`, after the end of the connection, and after the channel has
+  /// received the message by which the peer invalidated the key. A channel of a hub with a pool
+  /// does not notice that message: see `note_invalidated`.
+  [[nodiscard]] bool is_open() const noexcept { return owner_.is_open(); }
+  /// Informs the lease that the peer has invalidated a key, in case the channel could not notice
+  /// it: `lease.note_invalidated(*message.received()->invalidated_rkey())`.
+  /// \returns true if it is the key of this lease, which the peer has thereby returned
+  bool note_invalidated(remote_key key) noexcept { return owner_.note_invalidated(key); }
+  /// \pre the lease was not revoked, and is not empty
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED lease_by by() const noexcept { return owner_.by(); }
+  /// The lease's memory window; null if the lease has none, or if it was already deallocated.
+  [[nodiscard]] ibv_mw* native_handle() const noexcept {
+    return owner_.has_lease() ? owner_.window() : nullptr;
+  }
+  /// The memory that the lease owns, which the peer can access while this side uses it. This
+  /// function is for data that both sides use, such as words that the peer changes with atomics.
+  [[nodiscard]] owned_memory& memory() & noexcept VERBSPP_LIFETIMEBOUND
+    requires(!borrows)
+  {
+    return memory_;
+  }
+  [[nodiscard]] const owned_memory& memory() const& noexcept VERBSPP_LIFETIMEBOUND
+    requires(!borrows)
+  {
+    return memory_;
+  }
+  void memory() const&& = delete;  // a temporary lease ends here: store it in a variable
+
+  /// Revokes the lease, and blocks until the device has confirmed the revocation. Returns the
+  /// memory that the lease owns with the result. After the call, the lease is over, whatever the
+  /// result.
   /// \errors `timed_out`, `cancelled` if the limit, or an event of the watched descriptor, ended
   /// the wait and broke the connection: the peer then has no access; `driver` if the device did not
   /// revoke the access; `invalid_input` if the lease was revoked before, or is empty
-  VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES result<void> revoke(
-      call_limit limit = call_limit::of_channel()) noexcept {
-    return this->owner_.revoke(limit);
+  VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES outcome
+  revoke(call_limit limit = call_limit::of_channel()) && noexcept {
+    if constexpr (borrows)
+      return owner_.revoke(limit);
+    else
+      return detail::revoked_with(owner_.revoke(limit), memory_);
   }
+  VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES result<void> revoke(
+      call_limit limit = call_limit::of_channel()) & noexcept
+    requires(borrows)
+  {
+    return owner_.revoke(limit);
+  }
+  void revoke(call_limit = call_limit::of_channel()) &
+      VERBSPP_DETAIL_REFUSED(
+          !borrows,
+          "revoke returns the memory of this lease, so it consumes the lease: write "
+          "std::move(lease).revoke()");
 
   /// Revokes the lease in a coroutine; include `<verbspp/coroutine.hpp>`. `channel::poll` resumes
   /// the coroutine when the device has confirmed that the peer has no access. The lease must
@@ -350,57 +371,28 @@ class [[nodiscard]] VERBSPP_CONSUMABLE lease<Rights, void> : public detail::leas
   /// that grants the lease: in that case, the channel breaks. If the limit is reached after the
   /// request was posted, the channel breaks, as with `revoke`. A lease that needs no request is
   /// revoked by `revoke`, without suspending the coroutine. If the coroutine is destroyed, the
-  /// destructor of the lease revokes it.
+  /// destructor of the lease revokes it. The `co_await` expression returns the memory that the
+  /// lease owns with the result.
   /// \errors as `revoke`
-  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES detail::awaited_revocation
-  async_revoke(const wait_limit& limit = detail::default_limit) noexcept;
-};
-
-/// A lease that owns its memory, which `revoke` returns. Destroying the lease revokes it, and then
-/// destroys the memory.
-template <access_flags Rights, class Memory>
-class [[nodiscard]] VERBSPP_CONSUMABLE lease : public detail::lease_base<Rights> {
- public:
-  /// Used by the library only.
-  lease(detail::lease_owner owner, Memory&& memory) noexcept
-      : detail::lease_base<Rights>(std::move(owner)), memory_(std::move(memory)) {}
-  lease(lease&& other) noexcept
-      : detail::lease_base<Rights>(std::move(other)), memory_(std::move(other.memory_)) {}
-  lease& operator=(lease&& other) noexcept {
-    lease taken(std::move(other));
-    this->owner_.swap(taken.owner_);
-    std::swap(memory_, taken.memory_);
-    return *this;
-  }
-  lease(const lease&) = delete;
-  lease& operator=(const lease&) = delete;
-  ~lease() {
-    if (!this->owner_.drop()) detail::never_free(std::move(memory_));
-  }
-
-  /// Revokes the lease as `lease<Rights>::revoke` does, and returns the memory with the result.
-  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES revoked<Memory> revoke(
-      call_limit limit = call_limit::of_channel()) && noexcept {
-    return detail::revoked_with(this->owner_.revoke(limit), memory_);
-  }
-  // `revoke` returns the memory, so it consumes the lease.
-  void revoke(call_limit = call_limit::of_channel()) & = delete;  // std::move(lease).revoke()
-
-  /// Revokes the lease as `lease<Rights>::async_revoke` does. The `co_await` expression returns the
-  /// memory with the result.
-  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES detail::awaited_return<Memory>
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES awaited_outcome
   async_revoke(const wait_limit& limit = detail::default_limit) && noexcept;
-  void async_revoke(const wait_limit& = detail::default_limit) & =
-      delete;  // std::move(lease).async_revoke()
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES detail::awaited_revocation
+  async_revoke(const wait_limit& limit = detail::default_limit) & noexcept
+    requires(std::is_void_v<Memory>);
+  void async_revoke(const wait_limit& = detail::default_limit) &
+      VERBSPP_DETAIL_REFUSED(
+          !borrows,
+          "async_revoke returns the memory of this lease, so it consumes the lease: write "
+          "std::move(lease).async_revoke()");
 
-  /// The memory, which the peer can access while this side uses it. This function is for data that
-  /// both sides use, such as words that the peer changes with atomics.
-  [[nodiscard]] Memory& memory() & noexcept VERBSPP_LIFETIMEBOUND { return memory_; }
-  [[nodiscard]] const Memory& memory() const& noexcept VERBSPP_LIFETIMEBOUND { return memory_; }
-  void memory() const&& = delete;  // a temporary lease ends here: store it in a variable
+  friend std::ostream& operator<<(std::ostream& out, const lease& lease) {
+    lease.owner_.print(out, Rights);
+    return out;
+  }
 
  private:
-  Memory memory_;
+  detail::lease_owner owner_;
+  [[no_unique_address]] owned_memory memory_{};
 };
 
 #define VERBSPP_DETAIL_TEMPORARY_REGION                                                           \

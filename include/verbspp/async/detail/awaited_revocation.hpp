@@ -11,6 +11,7 @@
 #include <verbspp/memory/access.hpp>
 
 #include <coroutine>
+#include <type_traits>
 #include <utility>
 
 namespace verbspp::detail {
@@ -68,14 +69,19 @@ class [[nodiscard]] awaited_return : awaited_revocation {
 
 namespace verbspp {
 
-template <access_flags Rights>
-detail::awaited_revocation lease<Rights, void>::async_revoke(const wait_limit& limit) noexcept {
-  return {this->owner_, limit};
+template <access_flags Rights, class Memory>
+typename lease<Rights, Memory>::awaited_outcome lease<Rights, Memory>::async_revoke(
+    const wait_limit& limit) && noexcept {
+  if constexpr (std::is_void_v<Memory>)
+    return {owner_, limit};
+  else
+    return {owner_, memory_, limit};
 }
 template <access_flags Rights, class Memory>
-detail::awaited_return<Memory> lease<Rights, Memory>::async_revoke(
-    const wait_limit& limit) && noexcept {
-  return {this->owner_, memory_, limit};
+detail::awaited_revocation lease<Rights, Memory>::async_revoke(const wait_limit& limit) & noexcept
+  requires(std::is_void_v<Memory>)
+{
+  return {owner_, limit};
 }
 
 }  // namespace verbspp
