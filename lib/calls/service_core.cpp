@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "calls/call_messages.hpp"
 #include "calls/sent_answers.hpp"
-#include <verbspp/base/detail/words.hpp>
 #include <verbspp/calls/detail/service_core.hpp>
 #include <verbspp/calls/service.hpp>
 
@@ -74,13 +73,6 @@ result<owned<service_core>> service_core::create(
     return error::out_of_range(creating, "lanes", options.lanes, "use 0 to 65534");
   VERBSPP_TRYV(check_message_size(creating, options.message_size));
   std::ranges::sort(handlers, {}, [](const auto& each) { return each->method().number; });
-  for (std::size_t i = 1; i < handlers.size(); ++i)
-    if (handlers[i - 1]->method().number == handlers[i]->method().number)
-      return error_in_words(error_kind::invalid_input, creating,
-                            short_text("the methods '", handlers[i - 1]->method().name, "' and '",
-                                       handlers[i]->method().name, "' have the same number, ",
-                                       handlers[i]->method().number)
-                                .view());
   // The hub posts receives in batches of `refill`, so up to `refill - 1` of them may be missing.
   constexpr std::uint64_t refill = 16, largest_queue = 1U << 24;
   const std::uint64_t calls = std::uint64_t{options.clients} * options.in_flight;

@@ -43,11 +43,16 @@ class awaited_result;
 /// The error for a handle that has no request.
 [[nodiscard]] error no_request() noexcept;
 
-/// Records in memory how far a request has filled it, if the memory keeps such a record.
+/// True for memory that records how far a request has filled it.
+template <class Memory>
+inline constexpr bool notes_filling =
+    requires(Memory& memory, const completed_work& done) { memory.note_filled(done); };
+
+/// Records in memory how far a request has filled it, if `notes_filling`.
 template <class Memory>
 VERBSPP_DATA_PATH void note_filling(Memory& memory,
                                     const transport_result<completed_work>& done) noexcept {
-  if constexpr (requires { memory.note_filled(done.assume_value()); })
+  if constexpr (notes_filling<Memory>)
     if (done.has_value()) memory.note_filled(done.assume_value());
 }
 
@@ -206,10 +211,12 @@ class [[nodiscard]] pending {
   [[nodiscard]] VERBSPP_DATA_PATH outcome take(call_limit limit) noexcept {
     if constexpr (borrows) {
       return take_result(limit);
-    } else {
+    } else if constexpr (detail::notes_filling<Memory>) {
       const auto done = take_result(limit);
       detail::note_filling(memory_, done);
       return outcome{done, std::move(memory_)};
+    } else {
+      return outcome{take_result(limit), std::move(memory_)};
     }
   }
   [[nodiscard]] VERBSPP_DATA_PATH transport_result<completed_work> take_result(
