@@ -213,6 +213,11 @@ void inject(const ibv_async_event& event, const std::optional<ibv_async_event>& 
   injected_later = later;
 }
 
+void withdraw_injected() {
+  injected.reset();
+  injected_later.reset();
+}
+
 }  // namespace verbspp::test
 
 // Defines a verb. The definition takes precedence over those in libibverbs and softverbs, so calls

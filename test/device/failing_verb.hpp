@@ -162,5 +162,7 @@ class dmabuf_stand_in {
 /// acknowledged. If `later` is given, the call after that finds no event, and the third call
 /// returns `later`.
 void inject(const ibv_async_event& event, const std::optional<ibv_async_event>& later = {});
+/// Withdraws injected events that were not returned.
+void withdraw_injected();
 
 }  // namespace verbspp::test

@@ -447,6 +447,8 @@ TEST_CASE("a port that is down for a moment does not end a hub's wait") {
     inject(down, up);
     std::array<arrival, 1> slot;
     CHECK(failure_of(hub.wait(slot, moment)) == error_kind::timed_out);
+    // On a busy machine, the wait may end before it has read both events.
+    withdraw_injected();
   }
 }
 
