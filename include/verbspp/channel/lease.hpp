@@ -47,16 +47,12 @@ enum class lease_by : std::uint8_t {
 
 [[nodiscard]] const char* to_string(lease_by by) noexcept;
 
-/// The rights that a lease can grant.
-template <access_flags Rights>
-concept LeaseRights =
-    detail::because(!Rights.empty() && access::all_remote.contains(Rights),
-                    "a lease grants only access::remote_read, remote_write and remote_atomic: name "
-                    "at least one of them, and no other right");
-
 /// Memory of which a part can be leased with these rights, and in this way.
 template <access_flags OfMemory, access_flags Rights, lease_by By>
 concept LeasableWith =
+    detail::because(!Rights.empty() && access::all_remote.contains(Rights),
+                    "a lease grants only access::remote_read, remote_write and remote_atomic: name "
+                    "at least one of them, and no other right") &&
     detail::because(By != lease_by::window || OfMemory.contains(access::window_bind),
                     "this memory lacks access::window_bind: register it with that right, or choose "
                     "another way to lease it, lease_by::registration or lease_by::connection") &&
@@ -396,7 +392,7 @@ class [[nodiscard]] VERBSPP_CONSUMABLE lease {
 };
 
 #define VERBSPP_DETAIL_TEMPORARY_REGION                                                           \
-  VERBSPP_DETAIL_REFUSED(LeaseRights<Rights>,                                                     \
+  VERBSPP_DETAIL_REFUSED((LeasableWith<OfRegion, Rights, By>),                                    \
                          "a lease refers to its region, which must outlive it: store the region " \
                          "in a variable, and pass it without std::move")
 
@@ -434,19 +430,16 @@ template <class Channel>
 class lease_operations {
  public:
   template <access_flags Rights>
-    requires LeaseRights<Rights>
   [[nodiscard]] result<verbspp::lease<Rights>> lease(
       const window_part<Rights>& part, call_limit limit = call_limit::of_channel()) noexcept {
     return borrow<Rights>(request_of(part), true, limit, {});
   }
   template <access_flags Rights>
-    requires LeaseRights<Rights>
   [[nodiscard]] result<verbspp::lease<Rights>> post_lease(
       const window_part<Rights>& part) noexcept {
     return borrow<Rights>(request_of(part), false, call_limit::of_channel(), {});
   }
   template <access_flags Rights>
-    requires LeaseRights<Rights>
   [[nodiscard]] detail::awaited_lease<verbspp::lease<Rights>> async_lease(
       const window_part<Rights>& part, const wait_limit& limit = detail::default_limit) noexcept {
     return {core(), request_of(part), {}, limit};
@@ -454,7 +447,7 @@ class lease_operations {
 
   /// Leases `length` bytes of the region, beginning with byte `offset`.
   template <access_flags Rights, lease_by By = lease_by::window, access_flags OfRegion>
-    requires LeaseRights<Rights> && LeasableWith<OfRegion, Rights, By>
+    requires LeasableWith<OfRegion, Rights, By>
   [[nodiscard]] result<verbspp::lease<Rights>> lease(
       const memory_region<OfRegion>& region, std::size_t offset, std::size_t length,
       call_limit limit = call_limit::of_channel()) noexcept {
@@ -462,7 +455,7 @@ class lease_operations {
     return borrow<Rights>(part, true, limit, {});
   }
   template <access_flags Rights, lease_by By = lease_by::window, access_flags OfRegion>
-    requires LeaseRights<Rights> && LeasableWith<OfRegion, Rights, By>
+    requires LeasableWith<OfRegion, Rights, By>
   [[nodiscard]] result<verbspp::lease<Rights>> post_lease(const memory_region<OfRegion>& region,
                                                           std::size_t offset,
                                                           std::size_t length) noexcept {
@@ -470,7 +463,7 @@ class lease_operations {
     return borrow<Rights>(part, false, call_limit::of_channel(), {});
   }
   template <access_flags Rights, lease_by By = lease_by::window, access_flags OfRegion>
-    requires LeaseRights<Rights> && LeasableWith<OfRegion, Rights, By>
+    requires LeasableWith<OfRegion, Rights, By>
   [[nodiscard]] detail::awaited_lease<verbspp::lease<Rights>> async_lease(
       const memory_region<OfRegion>& region, std::size_t offset, std::size_t length,
       const wait_limit& limit = detail::default_limit) noexcept {
@@ -490,20 +483,17 @@ class lease_operations {
   /// Leases a buffer, or a part of one. A buffer that owns its memory is moved into the lease; a
   /// handle to shared memory is copied.
   template <access_flags Rights, lease_by By = lease_by::window, class Memory>
-    requires KeptByLease<Memory> && LeaseRights<Rights> &&
-             LeasableWith<std::remove_cvref_t<Memory>::rights, Rights, By>
+    requires KeptByLease<Memory> && LeasableWith<std::remove_cvref_t<Memory>::rights, Rights, By>
   [[nodiscard]] auto lease(Memory&& memory, call_limit limit = call_limit::of_channel()) noexcept {
     return keep<Rights, By>(std::forward<Memory>(memory), true, limit);
   }
   template <access_flags Rights, lease_by By = lease_by::window, class Memory>
-    requires KeptByLease<Memory> && LeaseRights<Rights> &&
-             LeasableWith<std::remove_cvref_t<Memory>::rights, Rights, By>
+    requires KeptByLease<Memory> && LeasableWith<std::remove_cvref_t<Memory>::rights, Rights, By>
   [[nodiscard]] auto post_lease(Memory&& memory) noexcept {
     return keep<Rights, By>(std::forward<Memory>(memory), false, call_limit::of_channel());
   }
   template <access_flags Rights, lease_by By = lease_by::window, class Memory>
-    requires KeptByLease<Memory> && LeaseRights<Rights> &&
-             LeasableWith<std::remove_cvref_t<Memory>::rights, Rights, By>
+    requires KeptByLease<Memory> && LeasableWith<std::remove_cvref_t<Memory>::rights, Rights, By>
   [[nodiscard]] auto async_lease(Memory&& memory,
                                  const wait_limit& limit = detail::default_limit) noexcept {
     const auto request = detail::whole_of<Rights>(memory, By);
