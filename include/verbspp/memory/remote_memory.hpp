@@ -75,11 +75,8 @@ class remote_memory {
   /// \errors `invalid_input` if the bytes are not within this memory
   [[nodiscard]] constexpr result<remote_memory> slice(std::uint64_t offset,
                                                       std::uint64_t length) const noexcept {
-    if (offset > length_)
-      return error::above_limit("remote_memory::slice", "offset in bytes", offset, length_);
-    if (length > length_ - offset)
-      return error::above_limit("remote_memory::slice", "number of bytes from the given offset",
-                                length, length_ - offset);
+    if (offset > length_ || length > length_ - offset) [[unlikely]]
+      return outside(offset, length, length_);
     return slice_unchecked(offset, length);
   }
   /// Like `slice`, but returns the handle itself instead of a `result`, for hot paths. The bounds
@@ -112,6 +109,15 @@ class remote_memory {
   }
 
  private:
+  // Not inlined, because g++ 12 would build parts of the error before it is needed.
+  [[nodiscard, gnu::cold, gnu::noinline]] static constexpr error outside(
+      std::uint64_t offset, std::uint64_t length, std::uint64_t whole) noexcept {
+    if (offset > whole)
+      return error::above_limit("remote_memory::slice", "offset in bytes", offset, whole);
+    return error::above_limit("remote_memory::slice", "number of bytes from the given offset",
+                              length, whole - offset);
+  }
+
   std::uint64_t address_;
   std::uint64_t length_;
   remote_key rkey_;
