@@ -49,18 +49,30 @@ VERBSPP_DATA_PATH void channel_core::complete(const ibv_wc& completion) noexcept
 }
 
 bool channel_core::collect_with_care() noexcept {
-  if (!needs_care_to_collect_) [[likely]]
+  if (!needs_care_to_collect_ && !sends_.is_suspect()) [[likely]]
     return collect_own();
-  if (member_) {
-    collect_from_hub();
-    return false;
-  }
-  ibv_wc completions[completions_per_poll];
-  const int filled = [&] {
-    const one_thread only(users_);
-    return connection_.poll(completions);
+  return collect_counted();
+}
+
+bool channel_core::collect_counted() noexcept {
+  // Memory that is released here may drop handles in its destructor. `take` has not counted the
+  // handle whose result it takes, so it is counted here: otherwise, the failures of earlier
+  // connections could be forgotten.
+  open_handle();
+  const bool has_more = [this] {
+    if (member_) {
+      collect_from_hub();
+      return false;
+    }
+    ibv_wc completions[completions_per_poll];
+    const int filled = [&] {
+      const one_thread only(users_);
+      return connection_.poll(completions);
+    }();
+    return filled != 0 && complete_all(completions, filled);
   }();
-  return filled != 0 && complete_all(completions, filled);
+  --handles_;
+  return has_more;
 }
 
 void channel_core::collect_from_hub() noexcept {

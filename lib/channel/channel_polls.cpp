@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <chrono>
 #include <iterator>
-#include <optional>
 
 namespace verbspp::detail {
 
@@ -32,11 +31,14 @@ void channel_core::poll() noexcept {
   if (polls_.needs_care()) [[unlikely]]
     return poll_with_care();
   ibv_wc completions[completions_per_poll];
-  const int filled = [&] {
+  int filled = 0;
+  bool is_usual = false;
+  {
     const one_thread only(users_);
-    return connection_.poll(completions);
-  }();
-  if (filled != 1 || !complete_next(*completions)) [[unlikely]]
+    filled = connection_.poll(completions);
+    is_usual = filled == 1 && complete_next(*completions);
+  }
+  if (!is_usual) [[unlikely]]
     return poll_rest(filled, std::end(completions));
   continuation* const due = polls_.take_sent(sends_.completed());
   if (due == nullptr || polls_.must_check_alarm()) [[unlikely]]
@@ -63,7 +65,8 @@ void channel_core::call_more() noexcept {
 }
 
 /// Polls a channel that has a hub, an event loop, guarded or lost memory, suspect results, or calls
-/// for which more than the send queue has to be checked.
+/// for which more than the send queue has to be checked, or that had one of these when the alarm
+/// was checked last.
 void channel_core::poll_with_care() noexcept {
   if (connection_.has_loop()) connection_.take_loop_events();
   // Usually the program calls `poll` because the hub has reported this channel. Taking the

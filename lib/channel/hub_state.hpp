@@ -235,7 +235,7 @@ class [[gnu::visibility("hidden")]] hub_state {
   [[nodiscard, gnu::always_inline]] static inline bool is_for_slot(const ibv_wc& completion,
                                                                    const hub_row& row) noexcept;
   /// Stores the message of a completion in a slot that contains no message, but does not count it.
-  /// \pre `is_for_slot`
+  /// \pre `is_for_slot`, and the list of its channel contains no messages
   [[gnu::always_inline]] inline void fill(arrival& slot, const ibv_wc& completion,
                                           const hub_row& row) noexcept;
   /// Processes completions: stores messages in slots, or in the lists of their channels if there

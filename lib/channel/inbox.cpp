@@ -30,7 +30,7 @@ result<void> inbox_state::fill() noexcept {
   return success();
 }
 
-taken_place inbox_state::and_fill(taken_place taken) noexcept {
+taken_place inbox_state::after_filling(taken_place taken) noexcept {
   static_cast<void>(fill());
   return taken;
 }
@@ -221,7 +221,7 @@ detail::taken_place inbox::take() noexcept {
   detail::inbox_state& mine = *state_.get();
   const detail::taken_place taken = mine.take();
   if (mine.is_due() && taken.places != nullptr) [[unlikely]]
-    return mine.and_fill(taken);
+    return mine.after_filling(taken);
   return taken;
 }
 

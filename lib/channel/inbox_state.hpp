@@ -41,9 +41,10 @@ struct [[gnu::visibility("hidden")]] inbox_state {
   /// As `take_arrived`, but does not take messages from the hub.
   [[nodiscard]] taken_place take_listed() noexcept;
   /// Posts receives if that is due. If this fails, `next` tries again, and returns the error once
-  /// there are neither receives nor messages. \returns its argument, which so stays in registers
-  [[nodiscard, gnu::noinline]] taken_place and_fill(taken_place taken) noexcept;
-  /// As `and_fill`, but returns the message.
+  /// there are neither receives nor messages. \returns its argument, so that it can stay in
+  /// registers
+  [[nodiscard, gnu::noinline]] taken_place after_filling(taken_place taken) noexcept;
+  /// As `after_filling`, but returns the message.
   [[nodiscard]] result<message> message_in(const taken_place& taken) noexcept;
   /// Posts receives in batches while there is room for a batch, and the pool has free places. If
   /// the hub posts the receives, only checks the state of the channel.
@@ -167,7 +168,7 @@ VERBSPP_DATA_PATH std::uint32_t channel_core::receive_message(inbox_state& inbox
 VERBSPP_DATA_PATH bool channel_core::collect(inbox_state& inbox, taken_place& taken) noexcept {
   if (sends_.needs_care()) [[unlikely]]
     return collect_with_care();
-  ibv_wc completions[16];
+  ibv_wc completions[completions_per_poll];
   int filled = 0;
   {
     const one_thread only(users_);

@@ -13,8 +13,7 @@
 
 namespace verbspp {
 
-/// A handle to a request whose result can be passed to a function: `pending`, `kept_pending`,
-/// `scoped_pending`.
+/// A handle to a request whose result can be passed to a function, such as `pending`.
 template <class Work>
 concept FollowableWork = requires(Work& work, continuation& next) {
   { work.then(next) } -> std::same_as<bool>;

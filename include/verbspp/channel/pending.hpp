@@ -259,6 +259,7 @@ class kept_pending : public pending<> {
   /// \errors as `wait`
   [[nodiscard]] detail::awaited_result<kept_pending> async_wait(
       const wait_limit& limit = detail::default_limit) noexcept;
+  void detach() = delete;  // the request keeps its memory alive: drop the handle instead
 };
 
 /// A handle to a request in flight that finishes before its scope ends, as returned by the

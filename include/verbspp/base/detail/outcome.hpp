@@ -97,6 +97,7 @@ constexpr void copy_error(Error* into, const Error& from) noexcept {
 #ifdef __clang__
   if (!std::is_constant_evaluated()) {
     constexpr std::size_t first = sizeof(void*);
+    static_assert(sizeof(Error) > first);
     __builtin_memcpy(static_cast<void*>(into), &from, first);
     __builtin_memcpy(reinterpret_cast<std::byte*>(into) + first,
                      reinterpret_cast<const std::byte*>(&from) + first, sizeof(Error) - first);

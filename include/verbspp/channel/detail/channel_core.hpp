@@ -578,6 +578,8 @@ class channel_core : stoppable_sleep {
 
   // Completions.
   bool collect_with_care() noexcept;
+  /// Like `collect_with_care`, for a channel in a hub, for guarded memory, or for suspect results.
+  [[gnu::noinline]] bool collect_counted() noexcept;
   void collect_from_hub() noexcept;
   [[nodiscard]] bool take_found() noexcept;
   void take_hang_up() noexcept;

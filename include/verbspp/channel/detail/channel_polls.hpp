@@ -24,8 +24,8 @@ class condition : public continuation {
   using test = state (*)(condition& self) noexcept;
 
   /// \param is_met null if the condition waits only for a request
-  /// \param about the object that `subject` returns, such as an inbox or the core of the channel;
-  /// may be null
+  /// \param about the object that `subject` returns, such as an inbox, the core of the channel or
+  /// its polls; may be null
   condition(function called, test is_met, void* about = nullptr) noexcept
       : continuation(called), is_met_(is_met), subject_(about) {}
   condition(const condition&) = delete;
@@ -131,8 +131,8 @@ class channel_polls : stoppable_sleep {
 
   // Care. In the usual case, only continuations of requests in the send queue wait.
 
-  /// False if no condition and no continuation of a receive waits, and `need_care` was not called
-  /// since the last `end_care`.
+  /// False if, since the last `end_care`, no condition and no continuation of a receive has waited,
+  /// and `need_care` was not called.
   [[nodiscard]] VERBSPP_DATA_PATH bool needs_care() const noexcept { return needs_care_; }
   void need_care() noexcept { needs_care_ = true; }
   /// Makes `needs_care` true only if a condition or a continuation of a receive waits.

@@ -50,7 +50,8 @@ struct alignas(32) place_record {
     next = filled;
   }
 
-  /// These members are adjacent in `ibv_wc` as well, and are copied together.
+  /// These members are adjacent in `ibv_wc` as well, and are copied together. `vendor_code` is
+  /// there only for that.
   struct {
     std::uint32_t opcode;
     std::uint32_t vendor_code;
@@ -187,8 +188,8 @@ class pool_places : public memory_keeper {
   [[gnu::noinline]] void give_back_with_care(std::uint32_t place) noexcept;
   [[gnu::noinline]] void finish_giving_back(std::uint32_t place) noexcept;
   [[gnu::noinline]] void destroy() noexcept;
-  /// The value of `uses_` when nothing uses the places. Then, and always if places have to be
-  /// marked, the highest bit of `uses_` is set, so that `list` needs only one test.
+  /// The value of `uses_` when nothing uses the places. The highest bit of `uses_` is set in this
+  /// case, and at all times if places have to be marked, so `list` needs only one test.
   [[nodiscard]] std::uint32_t unused() const noexcept {
     return is_watched_ ? 1U << 31 : UINT32_MAX;
   }
