@@ -74,7 +74,7 @@ auto call(caller& calls, const memory_type& memory) { return calls.post_call<loa
 // row: async_call
 // expect: the calls of this method lend memory, because the method has `lends`
 // expect: pass the memory after the request, as in calls.call<load>(request, buffer)
-auto call(caller& calls) { return calls.CALL<BAD(load) GOOD(find)>(1); }
+auto call(caller& calls, const int& asked) { return calls.CALL<BAD(load) GOOD(find)>(asked); }
 
 // case: methods_with_the_same_number
 // expect: two of these methods have the same number: a number must be unique in the service

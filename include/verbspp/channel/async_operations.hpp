@@ -219,10 +219,10 @@ template <class Source, class Elements>
 #define VERBSPP_DETAIL_BORROWED(Operation)                                                     \
   VERBSPP_DETAIL_REFUSED(                                                                      \
       (std::is_same_v<Plain, Operation>),                                                      \
-      "the elements of this operation are borrowed, but the device may still use the memory "  \
-      "of an awaited request after the coroutine is destroyed: write the operation in the "    \
-      "call, with a shared_buffer or a part of one as its memory; or await this operation in " \
-      "an async_scope")
+      "the elements of this operation are borrowed, but the device may still use the "         \
+      "memory of an awaited request after the coroutine is destroyed: write the operation in " \
+      "the call, with a shared_buffer or a part of one as its memory; or await this "          \
+      "operation in an async_scope")
 #define VERBSPP_DETAIL_NOT_MOVED                                                                  \
   VERBSPP_DETAIL_REFUSED(                                                                         \
       (std::is_lvalue_reference_v<Memory> && enable_work_memory<std::remove_cvref_t<Memory>>),    \
