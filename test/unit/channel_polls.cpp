@@ -327,7 +327,7 @@ TEST_CASE("a call that is handed over is made by a poll while an operation expec
   CHECK(waiting.is_empty());
 }
 
-TEST_CASE("every 16th poll with calls checks the alarm, counted from the last check") {
+TEST_CASE("every 32nd poll with calls checks the alarm, counted from the last check") {
   stoppable_sleep asleep = counted_wakes();
   channel_polls waiting(asleep, default_limit);
   const auto polls_until_check = [&] {
@@ -336,10 +336,10 @@ TEST_CASE("every 16th poll with calls checks the alarm, counted from the last ch
     waiting.note_check();
     return polls;
   };
-  CHECK(polls_until_check() == 16);
+  CHECK(polls_until_check() == 32);
   CHECK_FALSE(waiting.must_check_alarm());
   waiting.note_check();
-  CHECK(polls_until_check() == 16);
+  CHECK(polls_until_check() == 32);
 }
 
 TEST_CASE("a poll needs care while a condition or the continuation of a receive waits") {

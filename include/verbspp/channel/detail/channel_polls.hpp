@@ -170,7 +170,7 @@ class channel_polls : stoppable_sleep {
   // Limits and stop requests.
 
   /// Counts a poll that has a call to make. \returns true if the poll has to check the alarm, too:
-  /// reading the clock costs as much as a call, so a busy channel does that only in every 16th poll
+  /// reading the clock costs as much as a call, so a busy channel does that only in every 32nd poll
   [[nodiscard]] VERBSPP_DATA_PATH bool must_check_alarm() noexcept { return --unchecked_ == 0; }
   /// Records that a poll checks the alarm.
   void note_check() noexcept { unchecked_ = polls_per_check; }
@@ -196,7 +196,7 @@ class channel_polls : stoppable_sleep {
   [[nodiscard]] bool has_handed() const noexcept { return handed_.has_some(); }
 
  private:
-  static constexpr std::uint32_t polls_per_check = 16;
+  static constexpr std::uint32_t polls_per_check = 32;
 
   VERBSPP_DATA_PATH void add(continuation_list& list, continuation& one,
                              std::uint64_t key) noexcept {
