@@ -58,6 +58,7 @@ class [[nodiscard]] awaited_scope : awaited {
 
   scope_base& scope_;
   scope_state& state_;
+  std::coroutine_handle<> waiting_{};
 };
 
 }  // namespace detail

@@ -141,6 +141,6 @@ only_if_failed(Expression&&) -> only_if_failed<typename looked_at<Expression>::t
 // VERBSPP_CO_TRYV does not put the outcome into an aggregate, because g++ 11 and 12 destroy the
 // members of an aggregate twice if the expression has a `co_await`.
 #define VERBSPP_CO_TRY(name, ...) VERBSPP_DETAIL_TRY(co_return, name, __VA_ARGS__)
-#define VERBSPP_CO_TRYV(...)                                                               \
-  for (auto&& verbspp_awaited = (__VA_ARGS__); !verbspp_awaited.has_value();) [[unlikely]] \
+#define VERBSPP_CO_TRYV(...)                                                                       \
+  for (decltype(auto) verbspp_awaited = (__VA_ARGS__); !verbspp_awaited.has_value();) [[unlikely]] \
   co_return std::move(verbspp_awaited).as_failure()

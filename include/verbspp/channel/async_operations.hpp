@@ -48,16 +48,22 @@ class VERBSPP_VIEW kept_elements {
   constexpr kept_elements() noexcept {}
   template <class Memory>
     requires SharedMemory<Memory> && (!is_filled || detail::HasScatter<Memory>)
-  VERBSPP_DATA_PATH kept_elements(const Memory& memory VERBSPP_LIFETIMEBOUND) noexcept
-      : keeper_(memory.keeper()), kind_(kind::kept) {
-    if (memory.is_one_element()) [[likely]]
+  VERBSPP_DATA_PATH kept_elements(const Memory& memory VERBSPP_LIFETIMEBOUND) noexcept {
+    if constexpr (requires { typename Memory::part_type; }) {
+      memory_ = memory.keeper();
+      source_ = &buffer<Memory>;
+    } else if (memory.is_one_element()) [[likely]] {
       element_ = memory.template all<Element>();
-    else
-      refuse(memory);
+      memory_ = memory.keeper();
+      source_ = &part;
+    } else {
+      memory_ = &memory;
+      source_ = &refused<Memory>;
+    }
   }
   kept_elements(inline_payload payload VERBSPP_LIFETIMEBOUND) noexcept
     requires(!is_filled)
-      : payload_(payload), kind_(kind::inlined) {}
+      : source_(&inlined), element_(payload.element()) {}
 
   template <class Memory>
   kept_elements(const Memory&) VERBSPP_DETAIL_REFUSED(
@@ -73,59 +79,72 @@ class VERBSPP_VIEW kept_elements {
                              "the device writes to this memory: only memory that was registered "
                              "with access::local_write can be filled");
 
-  /// Used by the library only: true for memory that the request has to keep alive.
-  [[nodiscard]] VERBSPP_DATA_PATH bool is_kept() const noexcept { return kind_ == kind::kept; }
-  /// The only element. \pre `is_kept()`
+  /// Used by the library only: the keeper of the memory; null if the memory is not shared, or
+  /// cannot be described by one element.
+  [[nodiscard]] VERBSPP_DATA_PATH detail::counted_keeper* keeper() const noexcept {
+    if (source_ == nullptr) return nullptr;
+    if (source_->from == kind::part) return as_keeper(memory_);
+    if (source_->from != kind::buffer) return nullptr;
+    detail::counted_keeper* const whole = as_keeper(memory_);
+    return whole != nullptr && whole->element.length() != 0 ? whole : nullptr;
+  }
+  /// The memory as one element. \pre `keeper()` is not null
   [[nodiscard]] VERBSPP_DATA_PATH element_list<Element> element() const noexcept {
-    return element_;
+    if (source_->from == kind::part) return element_;
+    return as_keeper(memory_)->template all<Element>();
   }
-  /// The keeper of the element's memory. \pre `is_kept()`
-  [[nodiscard]] VERBSPP_DATA_PATH detail::counted_keeper& keeper() const noexcept {
-    return *keeper_;
+  /// A copy that is made member by member, so that the compiler can keep this object in registers.
+  [[nodiscard]] VERBSPP_DATA_PATH kept_elements copy() const noexcept {
+    kept_elements made;
+    made.memory_ = memory_;
+    made.source_ = source_;
+    if (source_ != nullptr && source_->from != kind::buffer)
+      made.element_ = Element::from_native(element_.native());
+    return made;
   }
-  [[nodiscard]] VERBSPP_DATA_PATH element_list<Element> elements() const noexcept {
-    if (kind_ == kind::kept) return element_;
+  /// The elements, or the reason why the memory has none.
+  [[nodiscard]] result<element_list<Element>> elements() const noexcept {
+    if (source_ == nullptr) return element_list<Element>();
     if constexpr (!is_filled)
-      if (kind_ == kind::inlined) return payload_;
-    return {};
+      if (source_->from == kind::inlined)
+        return element_list<Element>(inline_payload(
+            std::span(reinterpret_cast<const std::byte*>(element_.address()), element_.length())));
+    if (keeper() != nullptr) return element();
+    return source_->refusal(memory_);
   }
-  /// Used by the library only: adds a reference for the request if the memory is shared.
-  [[nodiscard]] VERBSPP_DATA_PATH detail::kept_memory keep() const noexcept {
-    if (keeper_ != nullptr) keeper_->count.add();
-    return {.keeper = keeper_};
-  }
-  /// Used by the library only: true if the memory's `gather` or `scatter` fails.
-  [[nodiscard]] VERBSPP_DATA_PATH bool is_refused() const noexcept {
-    return kind_ == kind::refused;
-  }
-  [[nodiscard]] error refusal() const noexcept { return refusal_.make(refusal_.memory); }
 
  private:
-  enum class kind : std::uint8_t { none, kept, inlined, refused };
-  /// The function that makes the error, and its argument.
-  struct refusal_source {
-    error (*make)(const void* memory) noexcept;
-    const void* memory;
-  };
-
-  template <class Memory>
-  [[gnu::cold]] void refuse(const Memory& memory) noexcept {
-    kind_ = kind::refused;
-    refusal_ = {.make =
-                    [](const void* what) noexcept {
-                      return detail::element_for<is_filled>(*static_cast<const Memory*>(what))
-                          .assume_error();
-                    },
-                .memory = &memory};
+  [[nodiscard]] VERBSPP_DATA_PATH static detail::counted_keeper* as_keeper(
+      const void* memory) noexcept {
+    return static_cast<detail::counted_keeper*>(const_cast<void*>(memory));
   }
 
-  union {
-    Element element_;
-    inline_payload payload_;
-    refusal_source refusal_;  ///< for memory whose `gather` or `scatter` fails
+  enum class kind : std::uint8_t { buffer, part, inlined, refused };
+  /// The kind of memory, and the function that returns the error if it has no element. This object
+  /// has a pointer to it, which g++ 12 tracks through copies in a coroutine's frame, unlike an
+  /// enumerator.
+  struct source {
+    kind from;
+    error (*refusal)(const void* memory) noexcept = nullptr;
   };
-  detail::counted_keeper* keeper_ = nullptr;
-  kind kind_ = kind::none;
+  static constexpr source part{kind::part};
+  static constexpr source inlined{kind::inlined};
+  template <class Memory>
+  static constexpr source buffer{
+      kind::buffer, [](const void* memory) noexcept {
+        return Memory::template describe<Element>(as_keeper(memory)).assume_error();
+      }};
+  template <class Memory>
+  static constexpr source refused{
+      kind::refused, [](const void* memory) noexcept {
+        return detail::element_for<is_filled>(*static_cast<const Memory*>(memory)).assume_error();
+      }};
+
+  const void* memory_ = nullptr;  ///< the keeper of a buffer or part; or the memory that is refused
+  const source* source_ = nullptr;
+  union {
+    Element element_;  ///< of a part; or the bytes that are sent inline
+  };
 };
 
 // The operations for awaited calls, which are the operations in work/operations.hpp with memory
@@ -149,49 +168,64 @@ using async_fetch_and_add_operation = basic_fetch_and_add_operation<kept_element
 
 namespace detail {
 
-// `plain` converts the operation of an awaited call to the operation that is posted, with the given
-// elements.
+// `copied` copies member by member, so that the compiler can keep the operation of an awaited call
+// in registers.
 
-[[nodiscard]] VERBSPP_DATA_PATH send_operation plain(const async_send_operation& from,
-                                                     const gather_list& elements) noexcept {
-  return {.elements = elements,
-          .immediate = from.immediate,
+[[nodiscard]] VERBSPP_DATA_PATH optional_immediate_data
+copied(const optional_immediate_data& from) noexcept {
+  if (from.has_value()) return immediate_data(from->value());
+  return {};
+}
+template <class Remote>
+[[nodiscard]] VERBSPP_DATA_PATH Remote copied(const Remote& from) noexcept {
+  using memory = std::remove_cvref_t<decltype(from.memory())>;
+  return memory(from.memory().address(), from.memory().length(), from.memory().rkey());
+}
+
+// `plain` converts the operation of an awaited call to the operation that is posted, without its
+// memory.
+
+[[nodiscard]] VERBSPP_DATA_PATH send_operation plain(const async_send_operation& from) noexcept {
+  return {.immediate = copied(from.immediate), .solicited = from.solicited, .fenced = from.fenced};
+}
+[[nodiscard]] VERBSPP_DATA_PATH receive_operation
+plain(const async_receive_operation& /*from*/) noexcept {
+  return {};
+}
+[[nodiscard]] VERBSPP_DATA_PATH write_operation plain(const async_write_operation& from) noexcept {
+  return {.remote = copied(from.remote),
+          .immediate = copied(from.immediate),
           .solicited = from.solicited,
           .fenced = from.fenced};
 }
-[[nodiscard]] VERBSPP_DATA_PATH receive_operation plain(const async_receive_operation& /*from*/,
-                                                        const scatter_list& elements) noexcept {
-  return {.elements = elements};
-}
-[[nodiscard]] VERBSPP_DATA_PATH write_operation plain(const async_write_operation& from,
-                                                      const gather_list& elements) noexcept {
-  return {.elements = elements,
-          .remote = from.remote,
-          .immediate = from.immediate,
-          .solicited = from.solicited,
-          .fenced = from.fenced};
-}
-[[nodiscard]] VERBSPP_DATA_PATH read_operation plain(const async_read_operation& from,
-                                                     const scatter_list& elements) noexcept {
-  return {.elements = elements, .remote = from.remote, .fenced = from.fenced};
+[[nodiscard]] VERBSPP_DATA_PATH read_operation plain(const async_read_operation& from) noexcept {
+  return {.remote = copied(from.remote), .fenced = from.fenced};
 }
 [[nodiscard]] VERBSPP_DATA_PATH compare_and_swap_operation
-plain(const async_compare_and_swap_operation& from, const scatter_list& result) noexcept {
-  return {.result = result.single(),
+plain(const async_compare_and_swap_operation& from) noexcept {
+  return {.result = scatter_list().single(),
           .remote = from.remote,
           .expected = from.expected,
           .desired = from.desired,
           .fenced = from.fenced};
 }
 [[nodiscard]] VERBSPP_DATA_PATH fetch_and_add_operation
-plain(const async_fetch_and_add_operation& from, const scatter_list& result) noexcept {
-  return {.result = result.single(),
+plain(const async_fetch_and_add_operation& from) noexcept {
+  return {.result = scatter_list().single(),
           .remote = from.remote,
           .addend = from.addend,
           .fenced = from.fenced};
 }
 
-/// True if the operation has an option that `without_options` ignores.
+/// The memory of an operation for an awaited call.
+template <class Source>
+[[nodiscard]] VERBSPP_DATA_PATH auto awaited_memory(const Source& from) noexcept {
+  if constexpr (requires { from.result; })
+    return from.result;
+  else
+    return from.elements;
+}
+/// True if the operation has immediate data, or is solicited or fenced.
 template <class Source>
 [[nodiscard]] VERBSPP_DATA_PATH bool has_options(const Source& from) noexcept {
   bool has_some = false;
@@ -200,17 +234,13 @@ template <class Source>
   if constexpr (requires { from.fenced; }) has_some |= from.fenced;
   return has_some;
 }
-/// Like `plain`, for an operation without options.
-template <class Source, class Elements>
-[[nodiscard]] VERBSPP_DATA_PATH auto without_options(const Source& from,
-                                                     const Elements& elements) noexcept {
-  auto made = plain(from, elements);
-  if constexpr (requires { made.immediate; }) {
-    made.immediate.reset();
-    made.solicited = false;
-  }
-  if constexpr (requires { made.fenced; }) made.fenced = false;
-  return made;
+/// Sets the memory of an operation.
+template <class Operation, class Element>
+VERBSPP_DATA_PATH void set_memory(Operation& of, const element_list<Element>& elements) noexcept {
+  if constexpr (requires { of.result; })
+    of.result = elements.empty() ? elements.single() : *elements.begin();
+  else
+    of.elements = elements;
 }
 
 }  // namespace detail
@@ -266,40 +296,35 @@ class async_operations {
   using awaited_with = awaited<Operation, std::conditional_t<detail::is_kept<Operation, Memory>,
                                                              void, std::remove_cvref_t<Memory>>>;
 
+  // The operations are passed by value: g++ 12 tracks the members of such a copy, which it need not
+  // make, but not those of an object in a coroutine's frame.
+
  public:
   [[nodiscard]] VERBSPP_DATA_PATH awaited<send_operation> async_send(
-      const async_send_operation& operation,
-      const wait_limit& limit = detail::default_limit) noexcept {
-    return awaited<send_operation>::of(core(), detail::given(limit), operation, operation.elements);
+      async_send_operation operation, const wait_limit& limit = detail::default_limit) noexcept {
+    return awaited<send_operation>::of(core(), detail::given(limit), operation);
   }
   [[nodiscard]] VERBSPP_DATA_PATH awaited<receive_operation> async_receive(
-      const async_receive_operation& operation,
-      const wait_limit& limit = detail::default_limit) noexcept {
-    return awaited<receive_operation>::of(core(), detail::given(limit), operation,
-                                          operation.elements);
+      async_receive_operation operation, const wait_limit& limit = detail::default_limit) noexcept {
+    return awaited<receive_operation>::of(core(), detail::given(limit), operation);
   }
   [[nodiscard]] VERBSPP_DATA_PATH awaited<write_operation> async_write(
-      const async_write_operation& operation,
-      const wait_limit& limit = detail::default_limit) noexcept {
-    return awaited<write_operation>::of(core(), detail::given(limit), operation,
-                                        operation.elements);
+      async_write_operation operation, const wait_limit& limit = detail::default_limit) noexcept {
+    return awaited<write_operation>::of(core(), detail::given(limit), operation);
   }
   [[nodiscard]] VERBSPP_DATA_PATH awaited<read_operation> async_read(
-      const async_read_operation& operation,
-      const wait_limit& limit = detail::default_limit) noexcept {
-    return awaited<read_operation>::of(core(), detail::given(limit), operation, operation.elements);
+      async_read_operation operation, const wait_limit& limit = detail::default_limit) noexcept {
+    return awaited<read_operation>::of(core(), detail::given(limit), operation);
   }
   [[nodiscard]] VERBSPP_DATA_PATH awaited<compare_and_swap_operation> async_compare_and_swap(
-      const async_compare_and_swap_operation& operation,
+      async_compare_and_swap_operation operation,
       const wait_limit& limit = detail::default_limit) noexcept {
-    return awaited<compare_and_swap_operation>::of(core(), detail::given(limit), operation,
-                                                   operation.result);
+    return awaited<compare_and_swap_operation>::of(core(), detail::given(limit), operation);
   }
   [[nodiscard]] VERBSPP_DATA_PATH awaited<fetch_and_add_operation> async_fetch_and_add(
-      const async_fetch_and_add_operation& operation,
+      async_fetch_and_add_operation operation,
       const wait_limit& limit = detail::default_limit) noexcept {
-    return awaited<fetch_and_add_operation>::of(core(), detail::given(limit), operation,
-                                                operation.result);
+    return awaited<fetch_and_add_operation>::of(core(), detail::given(limit), operation);
   }
 
   template <class Memory>

@@ -9,7 +9,7 @@
 
 #include <cassert>
 #include <cstdint>
-#include <optional>
+#include <memory>
 #include <utility>
 
 namespace verbspp {
@@ -59,10 +59,14 @@ class continuation : detail::continuation_links {
 
   explicit continuation(function called) noexcept : call_(called) {}
   continuation(function called, const wait_limit& until) noexcept
-      : call_(called), limit_(std::in_place, until) {}
+      : call_(called), state_(has_own_limit), limit_(until) {}
   continuation(const continuation&) = delete;
   continuation& operator=(const continuation&) = delete;
-  ~continuation() { unlink(); }
+  VERBSPP_DATA_PATH ~continuation() {
+    unlink();
+    if (has_limit()) [[unlikely]]
+      forget_limit();
+  }
 
   /// True after `pending::then` has accepted the continuation, until it is called or cancelled.
   [[nodiscard]] bool is_waiting() const noexcept { return is_linked(); }
@@ -73,59 +77,119 @@ class continuation : detail::continuation_links {
   /// so that the caller need not keep its address.
   VERBSPP_DATA_PATH continuation& taken() noexcept {
     unlink();
-    return limit_ ? end_limit() : *this;
+    return has_limit() ? end_limit() : *this;
   }
   /// Used by the library only.
-  void call() noexcept { call_(*this); }
+  VERBSPP_DATA_PATH void call() noexcept {
+    if ((state_ & resumes) != 0)
+      __builtin_coro_resume(frame_);  // headers without coroutines do not include <coroutine>
+    else
+      call_(*this);
+  }
   /// Used by the library only: the number of the request to which the continuation was added last.
   [[nodiscard]] VERBSPP_DATA_PATH std::uint64_t request_number() const noexcept { return key; }
   /// Used by the library only: true if a limit was set, or if the channel's default limit has
   /// begun.
-  [[nodiscard]] VERBSPP_DATA_PATH bool has_limit() const noexcept { return limit_.has_value(); }
+  [[nodiscard]] VERBSPP_DATA_PATH bool has_limit() const noexcept {
+    return (state_ & (has_own_limit | has_default_limit)) != 0;
+  }
   /// \pre `has_limit()`
-  [[nodiscard]] const wait_limit& limit() const noexcept { return limit_->until(); }
+  [[nodiscard]] const wait_limit& limit() const noexcept { return limit_.until(); }
   /// Used by the library only: while the continuation waits, a stop request calls `polls.wake`, if
   /// the limit's token has callbacks. \pre `has_limit()`
-  void wake_by_stop(detail::stoppable_sleep& polls) noexcept { limit_->begin(polls); }
+  void wake_by_stop(detail::stoppable_sleep& polls) noexcept { limit_.begin(polls); }
   /// The time at which the limit has to be checked. \pre `has_limit()`
-  [[nodiscard]] wait_limit::time_point alarm() const noexcept { return limit_->alarm(); }
+  [[nodiscard]] wait_limit::time_point alarm() const noexcept { return limit_.alarm(); }
   /// Used by the library only: true if the limit is the channel's default limit.
-  [[nodiscard]] bool is_default() const noexcept { return is_default_; }
+  [[nodiscard]] bool is_default() const noexcept { return (state_ & has_default_limit) != 0; }
   /// Sets the limit of later waits. \pre the continuation is not waiting
   void set_limit(const wait_limit& until) noexcept {
     assert(!is_waiting());
-    limit_.emplace(wait_limit(until));  // a copy, since `until` may be the limit that is replaced
-    is_default_ = false;
+    const wait_limit copy = until;  // `until` may be the limit that is replaced
+    make_limit(copy, has_own_limit);
   }
-  void begin_default(wait_limit::time_point end) noexcept {
-    limit_.emplace(end);
-    is_default_ = true;
-  }
+  void begin_default(wait_limit::time_point end) noexcept { make_limit(end, has_default_limit); }
   /// Used by the library only: true if the limit was reached before the request finished.
-  [[nodiscard]] bool has_expired() const noexcept { return has_expired_; }
-  void expire() noexcept { has_expired_ = true; }
+  [[nodiscard]] bool has_expired() const noexcept { return (state_ & expired) != 0; }
+  void expire() noexcept { state_ |= expired; }
+
+ protected:
+  // Used by the library only.
+
+  /// A continuation that resumes a coroutine instead of calling a function. `frame` is the address
+  /// of the coroutine's handle.
+  VERBSPP_DATA_PATH explicit continuation(void* frame) noexcept : frame_(frame), state_(resumes) {}
+  /// Sets the coroutine. \pre the continuation resumes a coroutine
+  VERBSPP_DATA_PATH void set_frame(void* frame) noexcept {
+    assert((state_ & resumes) != 0);
+    frame_ = frame;
+  }
+  /// Makes the continuation resume a coroutine instead of calling a function.
+  void become_coroutine(void* frame) noexcept {
+    state_ |= resumes;
+    frame_ = frame;
+  }
+
+  /// A number that the derived class may set; 0 at first.
+  [[nodiscard]] VERBSPP_DATA_PATH std::uint8_t stage() const noexcept {
+    return static_cast<std::uint8_t>(state_ >> 8);
+  }
+  VERBSPP_DATA_PATH void set_stage(std::uint8_t stage) noexcept {
+    state_ = (state_ & 0xffU) | std::uint32_t{stage} << 8;
+  }
+  /// True if the continuation resumes a coroutine, has no limit, and the stage is 0. One
+  /// instruction tests all of this.
+  [[nodiscard]] VERBSPP_DATA_PATH bool is_plain() const noexcept { return state_ == resumes; }
+  /// Sets the stage of a continuation that will not wait again. The stores tell the compiler that
+  /// the destructor has nothing to do, so that it removes both.
+  /// \pre neither `is_waiting` nor `has_limit`
+  VERBSPP_DATA_PATH void note_end(std::uint8_t stage) noexcept {
+    assert(!is_waiting() && !has_limit());
+    next = nullptr;
+    state_ = std::uint32_t{stage} << 8;
+  }
+  /// Destroys the limit. \pre `has_limit`
+  [[gnu::cold, gnu::noinline]] void forget_limit() noexcept {
+    std::destroy_at(&limit_);
+    state_ &= ~(has_own_limit | has_default_limit);
+  }
 
  private:
   friend detail::continuation_list;
 
   VERBSPP_DATA_PATH void begin(std::uint64_t of) noexcept {
     key = of;
-    has_expired_ = false;
-    if (limit_) [[unlikely]] {
-      limit_->end();
-      if (std::exchange(is_default_, false)) limit_.reset();
+    state_ &= ~expired;
+    if (has_limit()) [[unlikely]] {
+      limit_.end();
+      if (is_default()) forget_limit();
     }
   }
 
   [[gnu::cold, gnu::noinline]] continuation& end_limit() noexcept {
-    limit_->end();
+    limit_.end();
     return *this;
   }
+  void make_limit(const wait_limit& until, std::uint32_t kind) noexcept {
+    if (has_limit()) forget_limit();
+    std::construct_at(&limit_, until);
+    state_ |= kind;
+  }
 
-  function call_;
-  std::optional<detail::stoppable_limit> limit_{};  ///< the program's limit, or the default limit
-  bool is_default_ = false;
-  bool has_expired_ = false;
+  // The bits of `state_`.
+  static constexpr std::uint32_t has_own_limit = 1;
+  static constexpr std::uint32_t has_default_limit = 2;
+  static constexpr std::uint32_t expired = 4;
+  static constexpr std::uint32_t resumes = 8;
+
+  union {
+    function call_;
+    void* frame_;  ///< instead of `call_`, if `state_` has the bit `resumes`
+  };
+  std::uint32_t state_ = 0;  ///< the constants above; the stage from bit 8 on
+  union {
+    detail::stoppable_limit limit_;  ///< the program's limit, or the default limit, if `has_limit`
+  };
 };
 
 namespace detail {
@@ -161,6 +225,8 @@ class continuation_list {
     assert(!one.is_waiting() && (is_empty() || of(head_.previous).key <= key));
     one.key = key;
     one.link_before(head_);
+    // The compiler cannot exclude that linking has changed this.
+    if (!one.is_waiting()) __builtin_unreachable();
   }
   /// Calls `function` with each continuation whose key is at least `lowest`. The function may
   /// cancel that continuation.

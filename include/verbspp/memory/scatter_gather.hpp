@@ -247,6 +247,13 @@ class element_list {
       "is sent, or region.scatter().value() for memory that is filled; a buffer has these "
       "functions, too");
 
+  /// Used by the library only: a list of one element that refers to the element, instead of storing
+  /// it.
+  [[nodiscard]] static constexpr element_list referring_to(
+      const Element& only VERBSPP_LIFETIMEBOUND) noexcept {
+    return element_list(std::span<const Element>(&only, 1), 0);
+  }
+
   [[nodiscard]] constexpr std::size_t size() const noexcept { return size_; }
   [[nodiscard]] constexpr bool empty() const noexcept { return size_ == 0; }
   [[nodiscard]] constexpr const Element* begin() const noexcept VERBSPP_LIFETIMEBOUND {

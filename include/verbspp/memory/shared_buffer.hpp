@@ -31,15 +31,18 @@ template <access_flags Rights, class Element>
 class shared_pages : public counted_keeper {
  public:
   explicit shared_pages(registered_buffer<Rights, Element>&& whole) noexcept
-      : counted_keeper([](memory_keeper& self, std::uint32_t) noexcept {
-          static_cast<shared_pages&>(self).drop();
-        }),
+      : counted_keeper([](memory_keeper& self,
+                          std::uint32_t) noexcept { static_cast<shared_pages&>(self).drop(); },
+                       whole.is_one_element() ? whole.template all<scatter_element>()
+                                              : scatter_element::from_native({})),
+        size(whole.size()),
         buffer(std::move(whole)) {}
 
   void drop() noexcept {
     if (count.drop()) destroy();
   }
 
+  const std::size_t size;  ///< the number of elements
   registered_buffer<Rights, Element> buffer;
 
  private:
@@ -125,9 +128,7 @@ class VERBSPP_CONSUMABLE shared_buffer {
   }
   void data() const&& = delete;  // a temporary may be the last handle: use a variable
   /// The number of elements.
-  [[nodiscard]] std::size_t size() const noexcept {
-    return pages_ == nullptr ? 0 : pages_->buffer.size();
-  }
+  [[nodiscard]] std::size_t size() const noexcept { return pages_ == nullptr ? 0 : pages_->size; }
   [[nodiscard]] Element* begin() const& noexcept VERBSPP_LIFETIMEBOUND { return data(); }
   void begin() const&& = delete;  // a temporary may be the last handle: use a variable
   [[nodiscard]] Element* end() const& noexcept VERBSPP_LIFETIMEBOUND { return data() + size(); }
@@ -160,8 +161,7 @@ class VERBSPP_CONSUMABLE shared_buffer {
   /// \errors `invalid_input` if the buffer has more than 2^32 - 1 bytes, or the handle was moved
   /// from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<gather_element> gather() const noexcept {
-    if (pages_ == nullptr) return gone("shared_buffer::gather");
-    return pages_->buffer.gather();
+    return describe<gather_element>(pages_);
   }
   /// Returns `count` array elements, starting at index `first`, as a gather element, for the device
   /// to read.
@@ -177,8 +177,7 @@ class VERBSPP_CONSUMABLE shared_buffer {
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<scatter_element> scatter() const noexcept
     requires LocallyWritable<Rights>
   {
-    if (pages_ == nullptr) return gone("shared_buffer::scatter");
-    return pages_->buffer.scatter();
+    return describe<scatter_element>(pages_);
   }
   /// Returns `count` array elements, starting at index `first`, as a scatter element, for the
   /// device to write.
@@ -252,13 +251,27 @@ class VERBSPP_CONSUMABLE shared_buffer {
     return pages_->buffer.remote();
   }
 
-  /// Used by the library only: like `is_one_element` and `all` of `registered_buffer`.
+  /// Used by the library only: like `is_one_element` and `all` of `registered_buffer`, but the list
+  /// refers to an element beside the count.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH bool is_one_element() const noexcept {
-    return pages_ != nullptr && pages_->buffer.is_one_element();
+    return pages_ != nullptr && pages_->element.length() != 0;
   }
   template <class Part>
-  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH Part all() const noexcept {
-    return pages_->buffer.template all<Part>();
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH element_list<Part> all()
+      const noexcept {
+    return pages_->template all<Part>();
+  }
+  /// Used by the library only: the result of `gather` or `scatter` of a handle with this keeper.
+  template <class Part>
+  [[nodiscard]] static result<Part> describe(detail::counted_keeper* keeper) noexcept {
+    auto* const pages = static_cast<pages_type*>(keeper);
+    if constexpr (std::is_same_v<Part, scatter_element>) {
+      if (pages == nullptr) return gone("shared_buffer::scatter");
+      return pages->buffer.scatter();
+    } else {
+      if (pages == nullptr) return gone("shared_buffer::gather");
+      return pages->buffer.gather();
+    }
   }
   /// Used by the library only: null if the handle was moved from.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH detail::counted_keeper* keeper()

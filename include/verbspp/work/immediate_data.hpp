@@ -56,4 +56,12 @@ class optional_immediate_data : public std::optional<immediate_data> {
       "a number does not convert to immediate data implicitly: write immediate_data(number)");
 };
 
+namespace detail {
+
+/// The default value in operations: a constant, which g++ 12 tracks through copies in a coroutine's
+/// frame, unlike the result of a constructor.
+inline constexpr optional_immediate_data no_immediate_data;
+
+}  // namespace detail
+
 }  // namespace verbspp

@@ -58,7 +58,7 @@ struct receive_tag {
 template <class Elements>
 struct basic_send_operation {
   Elements elements{};
-  optional_immediate_data immediate{};
+  optional_immediate_data immediate = detail::no_immediate_data;
   bool solicited = false;  ///< wakes a peer that waits only for solicited events
   bool fenced = false;     ///< RC: starts when all earlier RDMA reads and atomics have finished
 };
@@ -138,7 +138,7 @@ template <class Elements>
 struct basic_write_operation {
   Elements elements{};
   remote_destination remote;  ///< at least as long as the elements together
-  optional_immediate_data immediate{};
+  optional_immediate_data immediate = detail::no_immediate_data;
   bool solicited = false;  ///< only with immediate data
   bool fenced = false;     ///< only on RC
 };

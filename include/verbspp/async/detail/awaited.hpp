@@ -32,20 +32,30 @@ class awaited : public condition {
   }
 
  protected:
+  /// For a wait that ends with a call of `called`, which resumes the coroutine.
   /// \param about see `condition`
-  VERBSPP_DATA_PATH awaited(function called, test is_met, const wait_limit& limit,
-                            void* about = nullptr) noexcept
+  awaited(function called, test is_met, const wait_limit& limit, void* about = nullptr) noexcept
       : condition(called, is_met, about) {
-    if (const wait_limit* const own = given(limit)) [[unlikely]]
-      set_limit(*own);
+    set_given(limit);
   }
-  /// For a wait without a condition. The limit is set separately.
-  VERBSPP_DATA_PATH awaited(function called, channel_core* about) noexcept
-      : condition(called, nullptr, about) {}
+  /// For a wait whose end resumes the coroutine. Until `set_waiting`, its end has no effect: a
+  /// request may finish before a coroutine awaits it.
+  awaited(test is_met, const wait_limit& limit, channel_core* about) noexcept
+      : condition(std::noop_coroutine().address(), is_met, about) {
+    set_given(limit);
+  }
+  /// The same without a condition. The limit is set separately.
+  VERBSPP_DATA_PATH explicit awaited(channel_core* about) noexcept
+      : condition(std::noop_coroutine().address(), about) {}
   ~awaited() = default;
 
-  /// The function for awaitables that have to do nothing but resume the coroutine.
-  static void resume(continuation& self) noexcept { static_cast<awaited&>(self).waiting_.resume(); }
+  void set_given(const wait_limit& limit) noexcept {
+    if (const wait_limit* const own = given(limit)) set_limit(*own);
+  }
+  /// \pre not for a wait that ends with a call of a function
+  VERBSPP_DATA_PATH void set_waiting(std::coroutine_handle<> waiting) noexcept {
+    set_frame(waiting.address());
+  }
 
   // An awaited request waits in a line if its queue has no room, or if other requests wait already.
   // The requests to one queue are posted in the order of the line.
@@ -63,9 +73,6 @@ class awaited : public condition {
     polled().continue_when(*this);
   }
   void leave_line() noexcept { polled().polls().note_delayed(-1); }
-
-  /// Does nothing until a coroutine waits: a request may finish before a coroutine awaits it.
-  std::coroutine_handle<> waiting_ = std::noop_coroutine();
 };
 
 }  // namespace verbspp::detail

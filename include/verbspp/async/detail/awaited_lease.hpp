@@ -59,6 +59,7 @@ class [[nodiscard]] awaited_grant : awaited {
   result<lease_request> request_;
   kept_memory memory_;  ///< `post` passes it to the lease
   std::optional<result<lease_owner>> granted_{};
+  std::coroutine_handle<> waiting_{};
 };
 
 /// The awaitable of `async_lease`. If the lease owns its memory, the memory is moved into the lease

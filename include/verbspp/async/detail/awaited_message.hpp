@@ -46,6 +46,7 @@ class [[nodiscard]] awaited_message : awaited {
   void wait() noexcept;
 
   std::optional<result<message>> taken_{};
+  std::coroutine_handle<> waiting_{};
 };
 
 }  // namespace detail

@@ -44,6 +44,7 @@ class [[nodiscard]] awaited_revocation : awaited {
 
   lease_owner& lease_;
   bool was_posted_ = false;
+  std::coroutine_handle<> waiting_{};
 };
 
 /// The awaitable of `lease::async_revoke` for a lease that owns its memory, which is returned with

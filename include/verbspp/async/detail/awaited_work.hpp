@@ -20,6 +20,7 @@
 #include <cassert>
 #include <coroutine>
 #include <cstdint>
+#include <memory>
 #include <new>
 #include <optional>
 #include <type_traits>
@@ -43,12 +44,11 @@ class [[nodiscard]] awaited_work<Operation, void> : awaited {
   /// For memory that is given as elements. If they belong to a shared buffer, the request keeps
   /// that buffer alive.
   /// \param limit null stands for the channel's default limit
-  template <class Source, class Element>
+  template <class Source>
   VERBSPP_DATA_PATH static awaited_work of(channel_core& core, const wait_limit* limit,
-                                           const Source& source,
-                                           const kept_elements<Element>& memory) noexcept {
-    if (limit != nullptr) return with_care(core, limit, source, memory);
-    return usual(core, source, memory);
+                                           const Source& source) noexcept {
+    if (limit != nullptr) return with_care(core, limit, plain(source), awaited_memory(source));
+    return post_usual(core, source);
   }
   /// For memory that is given as an object: a shared buffer, a message to be sent or written, or
   /// an lvalue of memory that the awaitable below owns.
@@ -74,7 +74,7 @@ class [[nodiscard]] awaited_work<Operation, void> : awaited {
   awaited_work& operator=(const awaited_work&) = delete;
   /// Does not wait: the request keeps its memory alive, or the scope waits for the request.
   VERBSPP_DATA_PATH ~awaited_work() {
-    if (!std::holds_alternative<std::monostate>(progress_)) [[unlikely]]
+    if (stage() != taken) [[unlikely]]
       end_early();
   }
 
@@ -84,20 +84,16 @@ class [[nodiscard]] awaited_work<Operation, void> : awaited {
   /// \returns false if posting has failed, or a poll has seen that the request has finished, so the
   /// coroutine continues immediately
   [[nodiscard]] VERBSPP_DATA_PATH bool await_suspend(std::coroutine_handle<> waiting) noexcept {
-    waiting_ = waiting;
-    return is_waiting();
+    const bool waits = is_waiting();  // read before a call that the compiler cannot look into
+    if (is_plain()) [[likely]]
+      set_waiting(waiting);
+    else
+      set_unusual_waiting(waiting);
+    return waits;
   }
   [[nodiscard]] VERBSPP_DATA_PATH transport_result<completed_work> await_resume() noexcept {
-    if (!std::holds_alternative<usual_request>(progress_)) [[unlikely]]
-      return unusual_result();
-    const request one = usual_posted();
-    if (!polled().has_succeeded(one)) [[unlikely]]
-      return unusual_result();
-    const completed_work done = polled().take_succeeded(one);
-    progress_.template emplace<std::monostate>();
-    // The continuation has been called, so the destructor need not check whether it waits.
-    assert(!is_waiting());
-    if (is_waiting()) __builtin_unreachable();
+    const transport_result<completed_work> done = take_result();
+    note_end(taken);
     return done;
   }
 
@@ -123,55 +119,71 @@ class [[nodiscard]] awaited_work<Operation, void> : awaited {
     Operation operation;
     scope_state* scope;
     kept_memory memory;
+    std::coroutine_handle<> waiting = std::noop_coroutine();
   };
+  static_assert(std::is_trivially_destructible_v<delayed>);  // it is in a union
 
+  // The handle is opened before the object exists, so that g++ knows that this does not change the
+  // object.
   VERBSPP_DATA_PATH awaited_work(channel_core& core, const request& posted) noexcept
-      : awaited(resume, &core), progress_(usual_part(posted)) {
-    core.open_handle();
+      : awaited(with_handle(core)), usual_(usual_part(posted)) {
     core.continue_last(posted, *this);
   }
   /// For a request with a scope or a limit.
   [[gnu::noinline]] awaited_work(channel_core& core, const wait_limit* limit,
                                  request posted) noexcept
-      : awaited(resume, &core), progress_(posted) {
+      : awaited(&core), unusual_(posted) {
+    set_stage(unusual);
     core.open_handle();
     if (limit != nullptr) set_limit(*limit);
     core.continue_last(posted, *this);
   }
-  [[gnu::cold, gnu::noinline]] awaited_work(channel_core& core, const error& refusal) noexcept
-      : awaited(resume, &core), progress_(refusal) {}
+  // The result is passed by value, because its address would force it into memory.
+  [[gnu::cold, gnu::noinline]] awaited_work(channel_core& core, result<void> failed) noexcept
+      : awaited(&core), refusal_(failed.assume_error()) {
+    set_stage(refused);
+  }
   [[gnu::cold, gnu::noinline]] awaited_work(channel_core& core, const wait_limit* limit,
                                             const delayed& until_room) noexcept
       : awaited(proceed, is_receive ? test_receive_room : test_room,
                 limit != nullptr ? *limit : default_limit, &core),
-        progress_(until_room) {
+        delayed_(until_room) {
+    set_stage(is_delayed);
     line_up();
   }
 
   /// Posts a request without a limit of its own. Usually, it keeps shared memory alive, has no
   /// options, and can be posted immediately.
-  template <class Source, class Element>
-  [[nodiscard]] VERBSPP_DATA_PATH static awaited_work usual(
-      channel_core& core, const Source& source, const kept_elements<Element>& memory) noexcept {
-    // `with_care` builds an operation of its own, so that the operation here stays in registers.
-    if (!memory.is_kept() || has_options(source) || !has_room(core) ||
+  template <class Source>
+  [[nodiscard]] VERBSPP_DATA_PATH static awaited_work post_usual(channel_core& core,
+                                                                 const Source& source) noexcept {
+    const auto memory = awaited_memory(source);
+    counted_keeper* const keeper = memory.keeper();
+    // `with_care` gets copies, so that the operation here stays in registers.
+    if (keeper == nullptr || has_options(source) || !has_room(core) ||
         core.polls().needs_care_to_await()) [[unlikely]]
-      return with_care(core, nullptr, source, memory);
-    counted_keeper& keeper = memory.keeper();
+      return with_care(core, nullptr, plain(source), memory.copy());
+    Operation operation = plain(source);
+    set_memory(operation, memory.element());
     request made;
-    const result<void> posted = core.post(without_options(source, memory.element()), made);
+    const result<void> posted = core.post(operation, made);
     if (!posted.has_value()) [[unlikely]]
-      return awaited_work(core, posted.assume_error());
-    keeper.count.add();
-    core.keep(made, {.keeper = &keeper});
+      return awaited_work(core, posted);
+    keeper->count.add();
+    core.keep(made, *keeper);
     return awaited_work(core, made);
   }
-  template <class Source, class Element>
+  template <class Element>
   [[nodiscard, gnu::noinline]] static awaited_work with_care(
-      channel_core& core, const wait_limit* limit, const Source& source,
-      const kept_elements<Element>& memory) noexcept {
-    if (memory.is_refused()) return awaited_work(core, memory.refusal());
-    return begin(core, limit, plain(source, memory.elements()), nullptr, memory.keep());
+      channel_core& core, const wait_limit* limit, const Operation& rest,
+      kept_elements<Element> memory) noexcept {
+    const auto elements = memory.elements();
+    if (!elements.has_value()) return awaited_work(core, elements.assume_error());
+    Operation operation = rest;
+    set_memory(operation, elements.assume_value());
+    counted_keeper* const keeper = memory.keeper();
+    if (keeper != nullptr) keeper->count.add();
+    return begin(core, limit, operation, nullptr, {.keeper = keeper});
   }
   /// Posts the request, unless the queue is full or earlier awaited requests wait for room. In that
   /// case, returns an awaitable that posts it later.
@@ -186,7 +198,7 @@ class [[nodiscard]] awaited_work<Operation, void> : awaited {
     request made;
     const result<void> posted = post(core, operation, scope, memory, made);
     if (!posted.has_value()) [[unlikely]]
-      return awaited_work(core, posted.assume_error());
+      return awaited_work(core, posted);
     if (limit != nullptr || scope != nullptr) return awaited_work(core, limit, made);
     return awaited_work(core, made);
   }
@@ -205,6 +217,10 @@ class [[nodiscard]] awaited_work<Operation, void> : awaited {
         core.protect(made.number, operation_traits<Operation>::elements(operation));
     return posted;
   }
+  [[nodiscard]] VERBSPP_DATA_PATH static channel_core* with_handle(channel_core& core) noexcept {
+    core.open_handle();
+    return &core;
+  }
   [[nodiscard]] VERBSPP_DATA_PATH static usual_request usual_part(const request& posted) noexcept {
     if constexpr (is_receive)
       return {.rest = posted.slot};
@@ -214,9 +230,9 @@ class [[nodiscard]] awaited_work<Operation, void> : awaited {
       return {};
   }
   /// The request in flight. The operation is a constant here, so the compiler omits the code for
-  /// other operations. \pre `progress_` holds a `usual_request`
+  /// other operations. \pre the stage is `usual`
   [[nodiscard]] VERBSPP_DATA_PATH request usual_posted() const noexcept {
-    const usual_request& part = *std::get_if<usual_request>(&progress_);
+    [[maybe_unused]] const usual_request& part = usual_;
     request one;
     if constexpr (is_receive) {
       one.slot = part.rest;
@@ -229,14 +245,10 @@ class [[nodiscard]] awaited_work<Operation, void> : awaited {
     one.keeps = true;
     return one;
   }
-  [[nodiscard]] VERBSPP_DATA_PATH bool is_posted() const noexcept {
-    return std::holds_alternative<usual_request>(progress_) ||
-           std::holds_alternative<request>(progress_);
-  }
+  [[nodiscard]] VERBSPP_DATA_PATH bool is_posted() const noexcept { return stage() <= unusual; }
   /// \pre `is_posted()`
   [[nodiscard]] request posted() const noexcept {
-    const request* const unusual = std::get_if<request>(&progress_);
-    return unusual != nullptr ? *unusual : usual_posted();
+    return stage() == unusual ? unusual_ : usual_posted();
   }
   [[nodiscard]] VERBSPP_DATA_PATH static bool has_room(const channel_core& core) noexcept {
     if constexpr (is_receive)
@@ -254,55 +266,85 @@ class [[nodiscard]] awaited_work<Operation, void> : awaited {
     const channel_core& core = static_cast<awaited_work&>(self).polled();
     return core.receives().need_not_wait() ? state::met : state::unmet;
   }
-  /// Called when the queue has room for a delayed request, when the limit is reached before that,
-  /// and when the request has finished.
+  /// Called when the queue has room for a delayed request, or when the limit is reached before
+  /// that.
   static void proceed(continuation& self) noexcept {
     auto& mine = static_cast<awaited_work&>(self);
-    if (std::holds_alternative<delayed>(mine.progress_) && mine.end_delay()) return;
-    resume(self);
+    const std::coroutine_handle<> waiting = mine.delayed_.waiting;
+    if (!mine.end_delay()) waiting.resume();
   }
   /// Posts the delayed request, or refuses it if the limit was reached. \returns true if it was
   /// posted, and has not finished
   [[nodiscard, gnu::cold, gnu::noinline]] bool end_delay() noexcept {
-    delayed due = *std::get_if<delayed>(&progress_);
+    delayed due = delayed_;
+    become_coroutine(due.waiting.address());
     leave_line();
     if (has_expired()) {
       due.memory.let_go();
-      progress_ = channel_core::ended_before(limit());
+      refuse(channel_core::ended_before(limit()));
       return false;
     }
     request made;
     const result<void> posted = post(polled(), due.operation, due.scope, due.memory, made);
     if (!posted.has_value()) {
-      progress_ = posted.assume_error();
+      refuse(posted.assume_error());
       return false;
     }
     polled().open_handle();
-    progress_ = made;
+    std::construct_at(&unusual_, made);
+    set_stage(unusual);
     return polled().continue_with(made, *this);
+  }
+  [[gnu::cold, gnu::noinline]] void set_unusual_waiting(std::coroutine_handle<> waiting) noexcept {
+    if (stage() == is_delayed)
+      delayed_.waiting = waiting;
+    else
+      set_waiting(waiting);
+  }
+  void refuse(const error& refusal) noexcept {
+    std::construct_at(&refusal_, refusal);
+    set_stage(refused);
   }
   [[gnu::cold, gnu::noinline]] void end_early() noexcept {
     if (is_posted()) return polled().drop(posted());
-    if (delayed* const mine = std::get_if<delayed>(&progress_)) {
-      leave_line();
-      mine->memory.let_go();
-    }
+    if (stage() != is_delayed) return;
+    leave_line();
+    delayed_.memory.let_go();
+  }
+  [[nodiscard]] VERBSPP_DATA_PATH transport_result<completed_work> take_result() noexcept {
+    if (!is_plain()) [[unlikely]]
+      return unusual_result();
+    const request one = usual_posted();
+    if (!polled().has_succeeded(one)) [[unlikely]]
+      return unusual_result();
+    return polled().take_succeeded(one);
   }
   /// The result of a request that has not succeeded, or whose result needs more work, for example
   /// because the request has a scope.
   [[nodiscard, gnu::noinline]] transport_result<completed_work> unusual_result() noexcept {
-    if (const error* const refusal = std::get_if<error>(&progress_)) return *refusal;
+    if (has_limit()) forget_limit();
+    if (stage() == refused) return refusal_;
     if (!is_posted()) return no_request();
     const std::optional<error> root = has_expired() ? polled().root_of_failure() : std::nullopt;
     const transport_result<completed_work> done = polled().take(posted(), call_limit::of_channel());
-    progress_.template emplace<std::monostate>();
     if (done.has_value() || !root || channel_core::is_lost(done.assume_error())) return done;
     return *root;
   }
 
-  /// The request in flight; the request to post later; the reason why the request was refused; or
-  /// nothing, because the result was taken. A `request` has a scope or a limit, or was delayed.
-  std::variant<usual_request, request, delayed, error, std::monostate> progress_;
+  /// The values of `stage`, each with the member that it makes valid.
+  enum : std::uint8_t {
+    usual,       ///< in flight
+    unusual,     ///< in flight, with a scope or a limit, or after a delay
+    is_delayed,  ///< not posted yet
+    refused,
+    taken  ///< the result was taken
+  };
+  union {
+    usual_request usual_;
+    request unusual_;
+    delayed delayed_;
+    error refusal_;
+  };
 };
 
 /// The awaitable for one request that owns its memory. Awaiting it returns the memory with the
@@ -348,7 +390,7 @@ class [[nodiscard]] awaited_work<Operation, Memory> {
   [[gnu::cold]] void leave() noexcept {
     channel_core& core = request_.polled();
     detail::request posted = request_.posted();
-    request_.progress_.template emplace<std::monostate>();
+    request_.set_stage(request::taken);
     if (!core.is_done(posted)) core.collect();
     if (!core.is_done(posted))
       if (auto* const left = new (std::nothrow) left_memory<Memory>(std::move(memory_))) {
@@ -367,8 +409,8 @@ template <class Handle>
 class [[nodiscard]] awaited_result : awaited {
  public:
   awaited_result(Handle& work, const wait_limit& limit) noexcept
-      : awaited(resume, work.polled()), work_(work) {
-    if (const wait_limit* const own = given(limit)) set_limit(*own);
+      : awaited(work.polled()), work_(work) {
+    set_given(limit);
   }
 
   using awaited::polled;
@@ -376,7 +418,7 @@ class [[nodiscard]] awaited_result : awaited {
   [[nodiscard]] static bool await_ready() noexcept { return false; }
   /// \returns false if the result is available
   [[nodiscard]] bool await_suspend(std::coroutine_handle<> waiting) noexcept {
-    waiting_ = waiting;
+    set_waiting(waiting);
     return work_.then(*this);
   }
   [[nodiscard]] auto await_resume() noexcept {
@@ -407,13 +449,13 @@ class [[nodiscard]] awaited_result : awaited {
 class [[nodiscard]] awaited_room : awaited {
  public:
   awaited_room(channel_core& core, std::uint32_t wanted, const wait_limit& limit) noexcept
-      : awaited(resume, test_wanted_room, limit, &core), wanted_(wanted) {}
+      : awaited(test_wanted_room, limit, &core), wanted_(wanted) {}
 
   using awaited::polled;
 
   [[nodiscard]] bool await_ready() noexcept { return is_over(); }
   void await_suspend(std::coroutine_handle<> waiting) noexcept {
-    waiting_ = waiting;
+    set_waiting(waiting);
     polled().continue_when(*this);
   }
   [[nodiscard]] result<void> await_resume() noexcept;

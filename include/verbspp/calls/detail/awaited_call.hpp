@@ -142,6 +142,7 @@ class [[nodiscard]] awaited_call : awaited {
   bool is_sent_ = false;
   bool is_queued_ = false;  ///< waits for a credit
   std::optional<answer> answer_{};
+  std::coroutine_handle<> waiting_{};
 };
 
 }  // namespace detail

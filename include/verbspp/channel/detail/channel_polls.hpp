@@ -23,11 +23,16 @@ class condition : public continuation {
   };
   using test = state (*)(condition& self) noexcept;
 
-  /// \param is_met null if the condition waits only for a request
   /// \param about the object that `subject` returns, such as an inbox, the core of the channel or
   /// its polls; may be null
   condition(function called, test is_met, void* about = nullptr) noexcept
-      : continuation(called), is_met_(is_met), subject_(about) {}
+      : continuation(called), subject_(about), is_met_(is_met) {}
+  /// The same for a coroutine, which is resumed. `frame` is the address of its handle.
+  condition(void* frame, test is_met, void* about) noexcept
+      : continuation(frame), subject_(about), is_met_(is_met) {}
+  /// The same without a condition, so `check` must not be called.
+  VERBSPP_DATA_PATH condition(void* frame, void* about) noexcept
+      : continuation(frame), subject_(about) {}
   condition(const condition&) = delete;
   condition& operator=(const condition&) = delete;
   ~condition() = default;
@@ -37,8 +42,10 @@ class condition : public continuation {
   void forget_subject() noexcept { subject_ = nullptr; }
 
  private:
-  test is_met_;
   void* subject_;
+  union {
+    test is_met_;  ///< not set without a condition
+  };
 };
 
 /// The calls that the polls of a channel make: continuations of requests and of conditions, and

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <verbspp/base/config.hpp>
 #include <verbspp/base/detail/single_threaded.hpp>
 #include <verbspp/memory/detail/memory_keeper.hpp>
+#include <verbspp/memory/scatter_gather.hpp>
 
 #include <cstddef>
 
@@ -40,8 +42,17 @@ class share_count {
 /// The base class of memory that counts its users, such as handles and requests. `let_go` subtracts
 /// one user.
 struct counted_keeper : memory_keeper {
-  explicit counted_keeper(decltype(let_go) release) noexcept : memory_keeper{release} {}
+  counted_keeper(decltype(let_go) release, const scatter_element& whole) noexcept
+      : memory_keeper{release}, element(whole) {}
+
+  /// A list of the element, which refers to it.
+  template <class Element>
+  [[nodiscard]] VERBSPP_DATA_PATH element_list<Element> all() const noexcept {
+    return element_list<Element>::referring_to(element);
+  }
+
   share_count count{};
+  const scatter_element element;  ///< the whole memory; without bytes if that takes more elements
 };
 
 }  // namespace verbspp::detail
