@@ -211,7 +211,9 @@ class async_scope;
 class async_stream;
 class channel_scope;
 enum class channel_state : std::uint8_t;
-class channel_stream;
+template <bool Waits>
+class basic_stream;
+using channel_stream = basic_stream<true>;
 struct channel_tag;
 class continuation;
 template <class>

@@ -186,10 +186,10 @@ class [[nodiscard]] async_scope : public detail::scope_base,
 /// As for an `async_scope`, the destructor waits for the requests, and blocks the thread if they
 /// have not finished; the object can be neither copied nor moved, and may outlive its channel.
 /// Thread rule: as for the channel.
-class [[nodiscard]] async_stream : public detail::stream_base<async_stream> {
+class [[nodiscard]] async_stream : public basic_stream<false> {
  public:
   explicit async_stream(channel& link, const stream_options& options = {}) noexcept
-      : stream_base(link.core(), call_limit::of_channel(), options) {}
+      : basic_stream(link.core(), call_limit::of_channel(), options) {}
 
   /// Like `channel::async_room`.
   [[nodiscard]] detail::awaited_room async_room(
@@ -200,13 +200,6 @@ class [[nodiscard]] async_stream : public detail::stream_base<async_stream> {
   [[nodiscard]] detail::awaited_scope async_finish(
       const wait_limit& limit = detail::default_limit) noexcept {
     return {*this, core_, state_, limit};
-  }
-
- private:
-  friend stream_base;
-
-  [[nodiscard]] VERBSPP_DATA_PATH detail::posting_terms terms() noexcept {
-    return {.scope = &state_};
   }
 };
 

@@ -200,15 +200,16 @@ struct stream_options {
   std::uint32_t signal_every = 16;
 };
 
-namespace detail {
-
-/// The common part of streams: requests without handles, of which only some are signaled. `Stream`
-/// has `terms()`, which says whether posting waits for room.
-template <class Stream>
-class stream_base : public scope_base, public channel_operations<Stream> {
+/// A scope that posts requests without handles. It signals only one out of every
+/// `stream_options::signal_every` RDMA writes and reads, and all other requests. If a queue is
+/// full, posting waits for room if `Waits` is true, until the limit of the scope, and fails
+/// otherwise.
+template <bool Waits>
+class basic_stream : public detail::scope_base, public channel_operations<basic_stream<Waits>> {
  public:
-  VERBSPP_DATA_PATH stream_base(channel_core& core, call_limit limit,
-                                const stream_options& options) noexcept
+  /// Used by the library only.
+  VERBSPP_DATA_PATH basic_stream(detail::channel_core& core, call_limit limit,
+                                 const stream_options& options) noexcept
       : scope_base(core, limit),
         most_unsignaled_(
             std::clamp(options.signal_every, 1U, std::max(core.sends().longest_unsignaled(), 1U)) -
@@ -217,17 +218,16 @@ class stream_base : public scope_base, public channel_operations<Stream> {
   }
 
  private:
-  friend send_queue_operations<Stream, transport::rc, queue_pair_state::ready_to_send,
+  friend send_queue_operations<basic_stream, transport::rc, queue_pair_state::ready_to_send,
                                posting_interface::extended, channel_tag>;
-  friend receive_queue_operations<Stream, queue_pair_state::ready_to_send, receive_queue_kind::own,
-                                  channel_tag>;
+  friend receive_queue_operations<basic_stream, queue_pair_state::ready_to_send,
+                                  receive_queue_kind::own, channel_tag>;
 
   template <class Operation>
   [[nodiscard]] VERBSPP_DATA_PATH result<void> take(const Operation& operation,
                                                     channel_tag /*tag*/) noexcept {
-    request made;
-    posting_terms terms = static_cast<Stream&>(*this).terms();
-    terms.has_handle = false;
+    detail::request made;
+    detail::posting_terms terms{.scope = &state_, .waits_for_room = Waits, .has_handle = false};
     if constexpr (std::is_same_v<Operation, receive_operation>) {
       return core_.post(operation, made, terms);
     } else {
@@ -248,22 +248,11 @@ class stream_base : public scope_base, public channel_operations<Stream> {
   std::uint64_t most_unsignaled_;  ///< the largest number of consecutive unsignaled requests
 };
 
-}  // namespace detail
-
-/// The object that `channel::stream` passes to its function: it accepts requests without handles.
-/// It signals only one out of every `stream_options::signal_every` RDMA writes and reads, and all
-/// other requests. All requests have finished when `channel::stream` returns.
-///
-/// If a queue is full, posting waits for room, until the limit of the stream, so a loop that only
-/// posts keeps the queue filled. The object is valid only within the function, and can be neither
-/// copied nor moved. Thread rule: as for the channel.
-class channel_stream : public detail::stream_base<channel_stream> {
- public:
-  using stream_base::stream_base;
-
- private:
-  friend stream_base;
-};
+/// The object that `channel::stream` passes to its function: it accepts requests without handles,
+/// which have all finished when `channel::stream` returns. A loop that only posts keeps the queue
+/// filled, because posting waits for room. The object is valid only within the function, and can be
+/// neither copied nor moved. Thread rule: as for the channel.
+using channel_stream = basic_stream<true>;
 
 namespace detail {
 
