@@ -11,38 +11,6 @@
 
 namespace verbspp {
 
-namespace detail {
-
-endpoint core_owner::endpoint() const noexcept { return core().connection().local(); }
-
-queue_pair_capacities core_owner::capacities() const noexcept {
-  return core().connection().capacities();
-}
-
-ibv_qp* core_owner::native_handle() const noexcept { return core().connection().native(); }
-
-void core_owner::stop() const noexcept {
-  if (!is_empty()) core().connection().stop();
-}
-
-void core_owner::tie(tied_socket&& socket) noexcept {
-  if (!is_empty()) core().tie(std::move(socket));
-}
-
-void core_owner::print(std::ostream& out) const {
-  if (is_empty()) {
-    out << "channel, empty";
-    return;
-  }
-  const channel_connection& connection = core().connection();
-  out << "channel, " << to_string(core().state()) << ", " << connection.local() << ", device "
-      << connection.domain().context().device_name()
-      << ", requests outstanding: " << core().outstanding();
-  if (const auto& failure = connection.failure()) out << "; " << *failure;
-}
-
-}  // namespace detail
-
 namespace {
 
 /// The time limit for closing a channel that is renewed.
@@ -50,7 +18,7 @@ constexpr auto time_to_close = std::chrono::milliseconds(100);
 
 }  // namespace
 
-channel::channel(prepared_channel&& prepared) noexcept : core_owner(std::move(prepared)) {}
+channel::channel(prepared_channel&& prepared) noexcept : channel(std::move(prepared.inner_)) {}
 
 result<void> channel::close(const wait_limit& limit) noexcept {
   if (is_empty()) return success();
@@ -96,14 +64,40 @@ void channel::watch(int file_descriptor, watch_for what) noexcept {
   if (!is_empty()) core().watch({.number = file_descriptor, .what = what});
 }
 
+void channel::stop() const noexcept {
+  if (!is_empty()) core().connection().stop();
+}
+
+void channel::tie(detail::tied_socket&& socket) noexcept {
+  if (!is_empty()) core().tie(std::move(socket));
+}
+
+endpoint channel::endpoint() const noexcept { return core().connection().local(); }
+
+queue_pair_capacities channel::capacities() const noexcept {
+  return core().connection().capacities();
+}
+
 std::optional<channel_failure> channel::failure() const noexcept {
   return core().connection().failure();
 }
 
 std::uint32_t channel::outstanding() const noexcept { return core().outstanding(); }
 
+ibv_qp* channel::native_handle() const noexcept { return core().connection().native(); }
+
 ibv_cq* channel::native_completion_queue() const noexcept {
   return is_empty() ? nullptr : core().connection().queue().native_handle();
+}
+
+std::ostream& operator<<(std::ostream& out, const channel& channel) {
+  if (channel.is_empty()) return out << "channel, empty";
+  const detail::channel_connection& connection = channel.core().connection();
+  out << "channel, " << to_string(channel.state()) << ", " << connection.local() << ", device "
+      << connection.domain().context().device_name()
+      << ", requests outstanding: " << channel.outstanding();
+  if (const auto& failure = connection.failure()) out << "; " << *failure;
+  return out;
 }
 
 result<channel> prepared_channel::handshake(const struct endpoint& remote) && noexcept {

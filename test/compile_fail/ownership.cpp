@@ -30,7 +30,7 @@ queue_pair take(queue_pair& from) { return BAD(from) GOOD(std::move(from)); }
 
 // case: channel_copied
 // expect-gcc: /use of deleted function .*channel\(const .*channel/
-// expect-clang: /call to implicitly-deleted copy constructor of .*channel/
+// expect-clang: /call to deleted constructor of .*channel/
 channel take(channel& from) {
 #ifdef MUST_FAIL
   auto copy = from;

@@ -31,74 +31,6 @@ namespace verbspp {
 
 class prepared_channel;
 
-namespace detail {
-
-/// The owner of a channel's state (its `channel_core`), before or after the first handshake; may be
-/// empty.
-class core_owner {
- public:
-  core_owner(const core_owner&) = delete;
-  core_owner& operator=(const core_owner&) = delete;
-
-  /// This side's endpoint, which the program sends to the peer; default constructed if the channel
-  /// is empty.
-  [[nodiscard]] struct endpoint endpoint() const noexcept;
-  /// The capacities that the device granted.
-  [[nodiscard]] queue_pair_capacities capacities() const noexcept;
-  /// The queue pair; null if the channel is empty, or if its queue pair was destroyed because the
-  /// channel was closed or broke.
-  [[nodiscard]] ibv_qp* native_handle() const noexcept;
-
-  /// Moves the queue pair to ERR, and returns immediately. The outstanding requests will be
-  /// flushed, as will those that are posted later, and a flushed request breaks the channel. A
-  /// program that destroys many channels of a hub with a pool should stop all of them first: the
-  /// destruction of such a channel waits until a millisecond after the stop, because the device may
-  /// return shared receives until then. Groups and `hub_clients` do this.
-  void stop() const noexcept;
-  /// Used by the library only: watches the socket over which the endpoints were exchanged, and
-  /// notifies the peer over it when the channel ends.
-  void tie(tied_socket&& socket) noexcept;
-  /// Used by the library only: returns the channel's core. For an empty owner, this is a core that
-  /// refuses all operations.
-  [[nodiscard]] VERBSPP_DATA_PATH channel_core& core() const noexcept {
-    return core_ != nullptr ? *core_ : channel_core::empty();
-  }
-
-  friend std::ostream& operator<<(std::ostream& out, const core_owner& owner) {
-    owner.print(out);
-    return out;
-  }
-
- protected:
-  using borrowing_handle = pending<>;
-  using keeping_handle = kept_pending;
-
-  core_owner() noexcept = default;
-  explicit core_owner(channel_core* core) noexcept : core_(core) {}
-  core_owner(core_owner&& other) noexcept : core_(std::exchange(other.core_, nullptr)) {}
-  core_owner& operator=(core_owner&& other) noexcept {
-    if (this != &other) {
-      abandon();
-      core_ = std::exchange(other.core_, nullptr);
-    }
-    return *this;
-  }
-  ~core_owner() { abandon(); }
-
-  [[nodiscard]] bool is_empty() const noexcept { return core_ == nullptr; }
-  [[nodiscard]] VERBSPP_DATA_PATH static posting_terms terms() noexcept { return {}; }
-
- private:
-  void abandon() noexcept {
-    if (core_ != nullptr) core_->abandon();
-  }
-  void print(std::ostream& out) const;
-
-  channel_core* core_ = nullptr;
-};
-
-}  // namespace detail
-
 /// A connection to one peer. It owns its queue pair and, unless it belongs to a hub, its completion
 /// queue. It guards the memory of its requests while they are in flight.
 ///
@@ -126,8 +58,7 @@ class core_owner {
 /// fails. So let the peer report by other means that it has finished, before you destroy the
 /// channel. Thread rule: only one thread at a time may use the channel, its handles and its scopes,
 /// which debug builds assert; the channel may move between threads.
-class channel : public detail::core_owner,
-                public posting_operations<channel>,
+class channel : public posting_operations<channel>,
                 public blocking_operations<channel>,
                 public async_operations<channel>,
                 public lease_operations<channel> {
@@ -137,8 +68,18 @@ class channel : public detail::core_owner,
   /// object, and the same code, for the first connection and for those that `renew` prepares.
   explicit channel(prepared_channel&& prepared) noexcept;
   /// Used by the library only.
-  explicit channel(detail::channel_core* core) noexcept : core_owner(core) {}
-  using core_owner::core;
+  explicit channel(detail::channel_core* core) noexcept : core_(core) {}
+  channel(const channel&) = delete;
+  channel& operator=(const channel&) = delete;
+  channel(channel&& other) noexcept : core_(std::exchange(other.core_, nullptr)) {}
+  channel& operator=(channel&& other) noexcept {
+    if (this != &other) {
+      abandon();
+      core_ = std::exchange(other.core_, nullptr);
+    }
+    return *this;
+  }
+  ~channel() { abandon(); }
 
   /// Calls `function` with a `channel_scope&`, and returns when all requests that were posted
   /// through the scope have finished, even if the function returns an error or throws. The limit
@@ -259,9 +200,24 @@ class channel : public detail::core_owner,
   /// As above, but connects to a peer that a connection manager has found.
   [[nodiscard]] result<void> handshake(const managed_attributes& by) noexcept;
 
+  /// Moves the queue pair to ERR, and returns immediately. The outstanding requests will be
+  /// flushed, as will those that are posted later, and a flushed request breaks the channel. A
+  /// program that destroys many channels of a hub with a pool should stop all of them first: the
+  /// destruction of such a channel waits until a millisecond after the stop, because the device may
+  /// return shared receives until then. Groups and `hub_clients` do this.
+  void stop() const noexcept;
+  /// Used by the library only: watches the socket over which the endpoints were exchanged, and
+  /// notifies the peer over it when the channel ends.
+  void tie(detail::tied_socket&& socket) noexcept;
+
   [[nodiscard]] channel_state state() const noexcept {
     return is_empty() ? channel_state::empty : core().state();
   }
+  /// This side's endpoint, which the program sends to the peer; default constructed if the channel
+  /// is empty.
+  [[nodiscard]] struct endpoint endpoint() const noexcept;
+  /// The capacities that the device granted.
+  [[nodiscard]] queue_pair_capacities capacities() const noexcept;
   /// The channel's id in its hub, which the hub's arrivals also contain. The generation of the id
   /// is 0 if the channel is in no hub.
   [[nodiscard]] channel_id id() const noexcept { return core().id(); }
@@ -273,11 +229,31 @@ class channel : public detail::core_owner,
   /// outstanding requests first. `poll` collects only the available completions of a broken
   /// channel, so it may have to be called again.
   [[nodiscard]] std::uint32_t outstanding() const noexcept;
+  /// The queue pair; null if the channel is empty, or if its queue pair was destroyed because the
+  /// channel was closed or broke.
+  [[nodiscard]] ibv_qp* native_handle() const noexcept;
   /// The completion queue; null if the channel is empty.
   [[nodiscard]] ibv_cq* native_completion_queue() const noexcept;
+  /// Used by the library only: returns the channel's core. For an empty channel, this is a core
+  /// that refuses all operations.
+  [[nodiscard]] VERBSPP_DATA_PATH detail::channel_core& core() const noexcept {
+    return core_ != nullptr ? *core_ : detail::channel_core::empty();
+  }
+
+  friend std::ostream& operator<<(std::ostream& out, const channel& channel);
 
  private:
   friend posting_operations<channel>;
+  using borrowing_handle = pending<>;
+  using keeping_handle = kept_pending;
+
+  [[nodiscard]] VERBSPP_DATA_PATH static detail::posting_terms terms() noexcept { return {}; }
+  [[nodiscard]] bool is_empty() const noexcept { return core_ == nullptr; }
+  void abandon() noexcept {
+    if (core_ != nullptr) core_->abandon();
+  }
+
+  detail::channel_core* core_ = nullptr;
 };
 
 /// A channel before its first handshake. It has an endpoint for the peer, and accepts receive
@@ -285,11 +261,10 @@ class channel : public detail::core_owner,
 /// posts the receives instead.
 ///
 /// A move-only owner. Thread rule: as for a channel.
-class prepared_channel : public detail::core_owner,
-                         public posting_operations<prepared_channel, queue_pair_state::init> {
+class prepared_channel : public posting_operations<prepared_channel, queue_pair_state::init> {
  public:
   /// Used by the library only.
-  explicit prepared_channel(detail::channel_core* core) noexcept : core_owner(core) {}
+  explicit prepared_channel(detail::channel_core* core) noexcept : inner_(core) {}
 
   /// Connects to the peer. Consumes the prepared channel: on failure it is destroyed, together with
   /// its receives, whose handles then return an error.
@@ -303,9 +278,29 @@ class prepared_channel : public detail::core_owner,
                              "the handshake consumes the prepared channel: write "
                              "std::move(prepared).handshake(remote_endpoint)");
 
+  // The functions of a channel that can be called before the handshake.
+
+  [[nodiscard]] struct endpoint endpoint() const noexcept { return inner_.endpoint(); }
+  [[nodiscard]] queue_pair_capacities capacities() const noexcept { return inner_.capacities(); }
+  [[nodiscard]] ibv_qp* native_handle() const noexcept { return inner_.native_handle(); }
+  void stop() const noexcept { inner_.stop(); }
+  void tie(detail::tied_socket&& socket) noexcept { inner_.tie(std::move(socket)); }
+  [[nodiscard]] VERBSPP_DATA_PATH detail::channel_core& core() const noexcept {
+    return inner_.core();
+  }
+  friend std::ostream& operator<<(std::ostream& out, const prepared_channel& prepared) {
+    return out << prepared.inner_;
+  }
+
  private:
   friend channel;
   friend posting_operations<prepared_channel, queue_pair_state::init>;
+  using borrowing_handle = pending<>;
+  using keeping_handle = kept_pending;
+
+  [[nodiscard]] VERBSPP_DATA_PATH static detail::posting_terms terms() noexcept { return {}; }
+
+  channel inner_;
 };
 
 }  // namespace verbspp
