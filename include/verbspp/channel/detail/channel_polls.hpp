@@ -27,10 +27,10 @@ class condition : public continuation {
   /// its polls; may be null
   condition(function called, test is_met, void* about = nullptr) noexcept
       : continuation(called), subject_(about), is_met_(is_met) {}
-  /// The same for a coroutine, which is resumed. `frame` is the address of its handle.
+  /// Resumes a coroutine when the condition is met. `frame` is the address of its handle.
   condition(void* frame, test is_met, void* about) noexcept
       : continuation(frame), subject_(about), is_met_(is_met) {}
-  /// The same without a condition, so `check` must not be called.
+  /// Resumes a coroutine, and has no condition: `check` must not be called.
   VERBSPP_DATA_PATH condition(void* frame, void* about) noexcept
       : continuation(frame), subject_(about) {}
   condition(const condition&) = delete;
