@@ -29,7 +29,10 @@ raw_end hostile_client(const testbed& bed, running_service& serving) {
 class played_service {
  public:
   /// \param largest the size of the largest request that the service claims to accept
-  explicit played_service(const testbed& bed, std::uint32_t largest = 1024) : end(bed) {
+  /// \param credits the number of messages that the caller may send, including the comparison
+  explicit played_service(const testbed& bed, std::uint32_t largest = 1024,
+                          std::uint32_t credits = 100)
+      : end(bed) {
     auto prepared_end = must(bed.domain.build_channel().build());
     calls.emplace(must(caller::open(prepared_end)));
     channel_pair ends = connect_channels(std::move(prepared_end), end.take_prepared());
@@ -43,18 +46,18 @@ class played_service {
     });
     const std::array<std::uint32_t, 2> sizes{detail::in_frame_order(largest),
                                              detail::in_frame_order(std::uint32_t{1024})};
-    end.send(frame(answer_to(end.receive_header()), bytes_in(sizes)));
+    end.send(frame(answer_to(end.receive_header(), credits), bytes_in(sizes)));
     starting.join();
     if (!failed.empty()) throw failure(__FILE__, __LINE__, failed);
   }
 
   /// The header of an answer to this call.
-  [[nodiscard]] static call_header answer_to(const call_header& call) {
+  [[nodiscard]] static call_header answer_to(const call_header& call, std::uint32_t credits = 100) {
     return {.kind = call_frame_kind::answer,
             .method = call.method,
             .number = call.number,
             .length = 0,
-            .credits = 100};
+            .credits = credits};
   }
 
   raw_end end;
@@ -252,6 +255,56 @@ TEST_CASE("a caller never has more calls in flight than its option, even with mo
   CHECK(failure_of(peer.calls->post_call<sum_method>({})) == error_kind::would_block);
 }
 
+TEST_CASE("a caller sends no call before the service has granted a credit for it") {
+  const testbed bed;
+  played_service peer(bed, 1024, 1);  // the comparison has used this credit
+  CHECK(failure_of(peer.calls->post_call<sum_method>({})) == error_kind::would_block);
+}
+
+TEST_CASE("an answer with fewer credits than an earlier one revokes no credit") {
+  const testbed bed;
+  played_service peer(bed, 1024, 4);  // credits for the comparison and three calls
+  const auto call = [&](std::uint32_t credits) {
+    auto waiting = must(peer.calls->post_call<sum_method>({}));
+    const std::int64_t sum = 8;
+    CHECK(peer.end.send(frame(peer.answer_to(peer.end.receive_header(), credits), bytes_in(sum))));
+    CHECK(must(waiting.wait(patience)) == 8);
+  };
+  call(1);
+  call(0);
+  call(3);
+  CHECK(failure_of(peer.calls->post_call<sum_method>({})) == error_kind::would_block);
+}
+
+TEST_CASE("an answer to another call leaves the slot of a call that was given up in use") {
+  const testbed bed;
+  played_service peer(bed);
+  call_header first;
+  for (std::uint32_t i = 0; i < caller_options().in_flight; ++i) {
+    static_cast<void>(must(peer.calls->post_call<sum_method>({})));  // drops the handle
+    const call_header call = peer.end.receive_header();
+    if (i == 0) first = call;
+  }
+  const auto still_full = [&](const call_header& answered) {
+    const std::uint64_t earlier = peer.calls->statistics().late_answers;
+    const std::int64_t sum = 8;
+    CHECK(peer.end.send(frame(peer.answer_to(answered), bytes_in(sum))));
+    bool is_full = true;
+    wait_until(
+        [&] {
+          is_full = peer.calls->post_call<sum_method>({}).has_error();
+          return !is_full || peer.calls->statistics().late_answers != earlier;
+        },
+        "the answer");
+    return is_full && peer.calls->post_call<sum_method>({}).has_error();
+  };
+  call_header other = first;
+  SECTION("another call of the slot") { other.number += 1U << 16; }
+  SECTION("a call of another method") { other.method = 2; }
+  CHECK(still_full(other));
+  CHECK_FALSE(still_full(first));
+}
+
 TEST_CASE("a message that cannot be an answer ends the connection of a caller") {
   const testbed bed;
   played_service peer(bed);
@@ -275,6 +328,8 @@ TEST_CASE("a caller refuses a service that accepts only requests of a few bytes"
   for (const std::uint32_t largest : {0U, 31U, 127U})
     CHECK_THROWS_WITH(played_service(bed, largest),
                       Catch::Contains("requests of less than 128 bytes"));
+  // 128 bytes are accepted, but are too few to lend memory.
+  CHECK_THROWS_WITH(played_service(bed, 128), Catch::Contains("use at least 376 bytes"));
 }
 
 TEST_CASE("a caller survives refusals with invalid content") {
