@@ -83,6 +83,21 @@ TEST_CASE("a client can be removed before its first turn") {
   CHECK(serving.served().clients() == 0);
 }
 
+TEST_CASE("removing a client that has left does not cancel the removal of a later one") {
+  const testbed bed;
+  running_service serving(bed, 0);
+  service& served = serving.served();
+  auto [first, first_link] = serving.prepare();
+  served.remove({.index = 0, .generation = 1});
+  must(served.poll());
+  REQUIRE(served.clients() == 0);
+  auto [second, second_link] = serving.prepare();
+  served.remove({.index = 0, .generation = 2});
+  served.remove({.index = 0, .generation = 1});
+  must(served.poll());
+  CHECK(served.clients() == 0);
+}
+
 TEST_CASE("a handler removes the client that has called") {
   const testbed bed;
   expelling_service serving(bed);

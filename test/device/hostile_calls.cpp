@@ -305,6 +305,31 @@ TEST_CASE("an answer to another call leaves the slot of a call that was given up
   CHECK_FALSE(still_full(first));
 }
 
+TEST_CASE("a call that waits for a credit counts once although other answers wake it") {
+  const testbed bed;
+  played_service peer(bed, 1024, 2);  // credits for the comparison and one call
+  auto first = must(peer.calls->post_call<sum_method>({}));
+  const call_header call = peer.end.receive_header();
+  const std::int64_t sum = 8;
+  std::thread answering([&] {
+    const auto statistics = [&] { return peer.calls->statistics(); };
+    wait_until([&] { return statistics().waits != 0; }, "the wait");
+    call_header strange = peer.answer_to(call);
+    ++strange.number;
+    for (std::uint64_t i = 1; i <= 3; ++i) {
+      peer.end.send(frame(strange, bytes_in(sum)));
+      wait_until([&] { return statistics().late_answers == i; }, "the answer");
+    }
+    peer.end.send(frame(peer.answer_to(call), bytes_in(sum)));
+    peer.end.send(frame(peer.answer_to(peer.end.receive_header()), bytes_in(sum)));
+  });
+  const auto second = peer.calls->call<sum_method>({}, patience);
+  answering.join();
+  CHECK(must(second) == 8);
+  CHECK(must(first.wait(patience)) == 8);
+  CHECK(peer.calls->statistics().waits == 1);
+}
+
 TEST_CASE("a message that cannot be an answer ends the connection of a caller") {
   const testbed bed;
   played_service peer(bed);
