@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -206,4 +207,16 @@ TEST_CASE("answers for which the send queue has no room are sent later") {
   std::ranges::sort(numbers);
   for (std::uint32_t i = 0; i < 2 * room; ++i) CHECK(numbers[i] == i);
   CHECK(serving.served().statistics().removed_clients == 0);
+}
+
+TEST_CASE("a service that drains waits until its answers have arrived") {
+  const testbed bed;
+  running_service serving(bed);
+  deaf_client client(bed, serving);
+  client.call(5);
+  wait_until([&] { return serving.served().statistics().answers == 1; }, "the answer");
+  CHECK(failure_of(serving.served().drain(wait_limit(std::chrono::nanoseconds(0)))) ==
+        error_kind::timed_out);
+  CHECK(client.receive(1) == std::vector<std::uint32_t>{5});
+  must(serving.served().drain(patience));
 }

@@ -143,6 +143,22 @@ TEST_CASE("a service refuses calls that do not fit its methods, and keeps the cl
   CHECK(serving.served().statistics().removed_clients == 0);
 }
 
+TEST_CASE("a service sends answers of 128 bytes even if a client claims to accept none") {
+  const testbed bed;
+  running_service serving(bed);
+  raw_end client = hostile_client(bed, serving);
+  const auto size_of_answer = [&](std::uint16_t method, std::span<const std::byte> body) {
+    CHECK(client.send(frame({.kind = call_frame_kind::call, .method = method, .number = 1}, body)));
+    const call_header answer = client.receive_header();
+    CHECK(answer.kind == call_frame_kind::answer);
+    return answer.length;
+  };
+  std::vector<std::byte> comparison(6);
+  comparison[0] = std::byte{std::endian::native == std::endian::big};
+  CHECK(size_of_answer(0, comparison) == 8);
+  CHECK(size_of_answer(echo_method::number, pattern(128, 1)) == 128);
+}
+
 TEST_CASE("a service survives random lists of methods and random requests") {
   const testbed bed;
   running_service serving(bed);
@@ -494,7 +510,8 @@ TEST_CASE("a client cannot make a service read outside of a message") {
   CHECK_THAT(text_for(12, sent(to_write, 100, 1)), Catch::Contains("too small"));
   CHECK(text_for(12, sent(to_write, 70, 1)) == "answered");
   std::vector<std::byte> comparison(6);
-  const std::uint32_t size = detail::in_frame_order(std::uint32_t{1024});
+  // The service does not accept more than its own maximum, 1024 bytes.
+  const std::uint32_t size = UINT32_MAX;
   std::ranges::copy(bytes_in(size), comparison.begin() + 2);
   comparison[0] = std::byte{std::endian::native == std::endian::big};
   CHECK(client.send(frame({.kind = call_frame_kind::call, .method = 0, .number = 77}, comparison)));
@@ -550,6 +567,23 @@ TEST_CASE("a client cannot make a service read outside of a message") {
   CHECK(serving.served().statistics().removed_clients == 0);
 }
 
+TEST_CASE("a service refuses memory in messages that is larger than its option") {
+  const testbed bed;
+  lending_service serving(bed, 1, {.sent_size = 50, .waiting = wait_mode::sleep()});
+  raw_end client(bed);
+  client.connect(serving.connect(client.take_prepared()));
+  for (const std::uint64_t length : {std::uint64_t{50}, std::uint64_t{51}}) {
+    const remote_memory<writable> memory(0, length, remote_key(std::uint32_t{0}));
+    std::vector<std::byte> body(33);
+    std::ranges::copy(memory.encode(), body.begin());
+    detail::put_in_frame(body.data() + 24, detail::sent_lane);
+    CHECK(client.send(
+        frame({.kind = call_frame_kind::lending_call, .method = fill::number, .number = 1}, body)));
+    const bool is_accepted = client.receive_header().kind == call_frame_kind::answer;
+    CHECK(is_accepted == (length == 50));
+  }
+}
+
 TEST_CASE("a service survives wrong descriptions of lent memory and wrong requests for lanes") {
   const testbed bed;
   lending_service serving(bed);
@@ -577,6 +611,8 @@ TEST_CASE("a service survives wrong descriptions of lent memory and wrong reques
   CHECK_THAT(ask(lending, 12, {}), Catch::Contains("incomplete"));
   CHECK_THAT(ask(lending, 12, pattern(33, 1)), Catch::Contains("remote memory"));
   CHECK_THAT(ask(lending, 12, lend(0, some)), Catch::Contains("a lane that is not open"));
+  constexpr auto lanes = static_cast<std::uint16_t>(lending_service::default_options.lanes);
+  CHECK_THAT(ask(lending, 12, lend(lanes, some)), Catch::Contains("a lane that is not open"));
   CHECK_THAT(ask(lending, 12, lend(65'000, some)), Catch::Contains("a lane that is not open"));
   CHECK(ask(lending, 12, lend(UINT16_MAX, none)) == "answered");
   auto short_one = lend(UINT16_MAX, none);
@@ -588,9 +624,9 @@ TEST_CASE("a service survives wrong descriptions of lent memory and wrong reques
   constexpr auto lane = call_frame_kind::lane_request;
   CHECK_THAT(ask(lane, 0, {}), Catch::Contains("malformed"));
   CHECK_THAT(ask(lane, 0, std::vector<std::byte>(376)), Catch::Contains("endpoint"));
-  std::vector<std::byte> ninth(376);
-  ninth[0] = std::byte{9};
-  CHECK_THAT(ask(lane, 0, ninth), Catch::Contains("has no lane"));
+  std::vector<std::byte> one_too_many(376);
+  detail::put_in_frame(one_too_many.data(), lanes);
+  CHECK_THAT(ask(lane, 0, one_too_many), Catch::Contains("has no lane"));
   std::mt19937 random(7);
   for (int i = 0; i < 200; ++i) {
     std::vector<std::byte> body(random() % 400);
