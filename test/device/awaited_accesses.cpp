@@ -434,6 +434,21 @@ TEST_CASE("awaited accesses fail when the client leaves, or the service is destr
   static_cast<void>(call.answer(1));
 }
 
+TEST_CASE("the first awaited access fails if the client has left before") {
+  const testbed bed;
+  awaiting_service serving(bed);
+  stalled_client stalled(bed, serving);
+  stalled.call();
+  received_call<keep> call = serving.take_kept();
+  stalled.violate_protocol();
+  wait_until([&] { return serving.served().clients() == 0; }, "the removal");
+  access_result late;
+  read_into(call, shared(bed.domain, stalled_client::size), 0, wait_limit::forever(), late);
+  REQUIRE(late.is_done);
+  CHECK(late.kind == error_kind::not_connected);
+  static_cast<void>(call.answer(1));
+}
+
 TEST_CASE("when the service is destroyed, an access that blocks a thread continues") {
   const testbed bed;
   awaiting_service serving(bed);
