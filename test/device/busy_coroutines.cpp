@@ -68,3 +68,70 @@ TEST_CASE_METHOD(many_writers, "a limit expires although each poll resumes other
   CHECK(receiving.is_done());
   CHECK(rounds < enough);
 }
+
+TEST_CASE("a coroutine that waits for room precedes one that posts after its request") {
+  const testbed bed;
+  channel_pair ends = connect_short(bed);
+  channel& left = ends.left;
+  const auto mine = share_bytes(bed, 64, 1);
+  const auto theirs = share_bytes(bed, 64);
+  const auto remote = must(theirs.remote());
+  const std::uint32_t capacity = left.core().sends().capacity();
+  bool has_room = false;
+  const auto writing = [&]() -> routine {
+    while (!has_room)
+      VERBSPP_CO_TRYV(co_await left.async_write({.elements = mine, .remote = remote}));
+    co_return success();
+  };
+  const auto waiting = [&]() -> eager<result<void>> {
+    const auto waited = co_await left.async_room(capacity);
+    has_room = true;
+    co_return waited;
+  };
+  routine writer = writing();
+  auto waiter = waiting();
+  CHECK_FALSE(waiter.is_done());
+  must(run(waiter, left));
+  must(run(writer, left));
+}
+
+TEST_CASE_METHOD(two_channels, "a poll resumes all coroutines whose requests it has completed") {
+  const auto mine = share_bytes(bed, 64, 1);
+  const auto theirs = share_bytes(bed, 64);
+  const auto remote = must(theirs.remote());
+  std::uint64_t resumed = left.core().sends().completed();
+  const auto write = [&]() -> routine {
+    VERBSPP_CO_TRYV(co_await left.async_write({.elements = mine, .remote = remote}));
+    ++resumed;
+    co_return success();
+  };
+  for (int round = 0; round < 20; ++round) {
+    std::vector<routine> writers;
+    for (int i = 0; i < 8; ++i) writers.push_back(write());
+    wait_until(
+        [&] {
+          left.poll();
+          CHECK(resumed == left.core().sends().completed());
+          return writers.back().is_done();
+        },
+        "the writes");
+  }
+}
+
+TEST_CASE("one poll ends all waits whose limits have passed") {
+  const testbed bed;
+  channel_pair ends = connect_short(bed);
+  const message_pool pool = must(message_pool::create(bed.domain, 16, 64));
+  inbox messages = must(inbox::open(ends.right, pool));
+  const auto limit = std::chrono::steady_clock::now();
+  const auto wait = [&]() -> eager<result<message>> {
+    co_return co_await messages.async_wait(limit);
+  };
+  std::vector<eager<result<message>>> waiting;
+  for (int i = 0; i < 3; ++i) waiting.push_back(wait());
+  ends.right.poll();
+  for (auto& each : waiting) {
+    REQUIRE(each.is_done());
+    CHECK(failure_of(std::move(each.get())) == error_kind::timed_out);
+  }
+}
