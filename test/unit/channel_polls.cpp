@@ -327,6 +327,46 @@ TEST_CASE("a call that is handed over is made by a poll while an operation expec
   CHECK(waiting.is_empty());
 }
 
+TEST_CASE("a poller that is woken finds the call or the stop request") {
+  struct observing_sleep : stoppable_sleep {
+    observing_sleep()
+        : stoppable_sleep{.wake = [](stoppable_sleep& self) noexcept {
+            auto& woken = static_cast<observing_sleep&>(self);
+            woken.found_call = woken.polls->has_handed();
+            woken.found_stop = woken.polls->has_stop();
+          }} {}
+    channel_polls* polls = nullptr;
+    bool found_call = false;
+    bool found_stop = false;
+  };
+  observing_sleep asleep;
+  channel_polls waiting(asleep, default_limit);
+  asleep.polls = &waiting;
+  probe call;
+  waiting.expect_call();
+  waiting.hand_over(call);
+  CHECK(asleep.found_call);
+  CHECK_FALSE(asleep.found_stop);
+  waiting.withdraw(call);
+  waiting.stop_expecting();
+  verbspp::test::counting_source stop;
+  probe stopped;
+  stopped.set_limit(stop.get_token());
+  waiting.add_send(stopped, 1);
+  stop.request_stop();
+  CHECK(asleep.found_stop);
+  stopped.cancel();
+}
+
+TEST_CASE("an operation that expects a call has no limit") {
+  stoppable_sleep asleep = counted_wakes();
+  channel_polls waiting(asleep, default_limit);
+  waiting.expect_call();
+  CHECK(waiting.alarm() == clock_type::time_point::max());
+  CHECK(waiting.take_expired(clock_type::now() + 2 * default_limit, 0, 0) == nullptr);
+  waiting.stop_expecting();
+}
+
 TEST_CASE("every 32nd poll with calls checks the alarm, counted from the last check") {
   stoppable_sleep asleep = counted_wakes();
   channel_polls waiting(asleep, default_limit);
