@@ -135,3 +135,39 @@ TEST_CASE("one poll ends all waits whose limits have passed") {
     CHECK(failure_of(std::move(each.get())) == error_kind::timed_out);
   }
 }
+
+TEST_CASE("a channel is polled again soon if one poll leaves coroutines that are due") {
+  const testbed bed;
+  channel_pair ends = connect_channels(bed);
+  channel& left = ends.left;
+  const auto mine = share_bytes(bed, 8, 1);
+  const auto theirs = share_bytes(bed, 8);
+  const auto remote = must(theirs.remote());
+  constexpr unsigned most = 1024;  // resumed by one poll
+  unsigned resumed = 0;
+  const auto wait_for_room = [&]() -> eager<result<void>> {
+    const auto waited = co_await left.async_room(left.core().sends().capacity());
+    ++resumed;
+    co_return waited;
+  };
+  const auto write = [&]() -> routine {
+    VERBSPP_CO_TRYV(co_await left.async_write({.elements = mine, .remote = remote}));
+    co_return success();
+  };
+  routine writing = write();
+  std::vector<eager<result<void>>> waiting;
+  for (unsigned i = 0; i < most + 10; ++i) waiting.push_back(wait_for_room());
+  REQUIRE(resumed == 0);
+  wait_until(
+      [&] {
+        left.poll();
+        return resumed != 0;
+      },
+      "the write");
+  CHECK(resumed == most);
+  CHECK(left.deadline() <= std::chrono::steady_clock::now());
+  left.poll();
+  CHECK(resumed == waiting.size());
+  for (auto& each : waiting) must(each.get());
+  must(run(writing, left));
+}
