@@ -138,6 +138,28 @@ TEST_CASE_METHOD(two_channels, "an awaited request may finish before a coroutine
   CHECK(mine.is_only());
 }
 
+TEST_CASE_METHOD(two_channels, "awaiting a request again after its result was taken is an error") {
+  const auto mine = share_bytes(bed, 64, 1);
+  const auto theirs = share_bytes(bed, 64);
+  const auto remote = must(theirs.remote());
+  const auto await_twice = [&](const wait_limit* limit) -> routine {
+    auto write = limit == nullptr ? left.async_write({.elements = mine, .remote = remote})
+                                  : left.async_write({.elements = mine, .remote = remote}, *limit);
+    VERBSPP_CO_TRYV(co_await write);
+    for (int i = 0; i < 2; ++i) {
+      const auto again = co_await write;
+      CHECK(error(failure_of(again)) == error_kind::invalid_input);
+    }
+    co_return success();
+  };
+  const wait_limit limit = patience;
+  auto usual = await_twice(nullptr);
+  must(run(usual, left));
+  auto limited = await_twice(&limit);
+  must(run(limited, left));
+  CHECK(mine.is_only());
+}
+
 TEST_CASE("a request that waits for room may outlive its channel") {
   const testbed bed;
   channel_pair ends = connect_short(bed);
