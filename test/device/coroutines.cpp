@@ -142,21 +142,22 @@ TEST_CASE_METHOD(two_channels, "awaiting a request again after its result was ta
   const auto mine = share_bytes(bed, 64, 1);
   const auto theirs = share_bytes(bed, 64);
   const auto remote = must(theirs.remote());
-  const auto await_twice = [&](const wait_limit* limit) -> routine {
-    auto write = limit == nullptr ? left.async_write({.elements = mine, .remote = remote})
-                                  : left.async_write({.elements = mine, .remote = remote}, *limit);
-    VERBSPP_CO_TRYV(co_await write);
+  const auto await_again = [&](const wait_limit& limit) {
+    auto write = left.async_write({.elements = mine, .remote = remote}, limit);
+    wait_until(
+        [&] {
+          left.poll();
+          return left.outstanding() == 0;
+        },
+        "the write");
+    must(write.await_resume());
     for (int i = 0; i < 2; ++i) {
-      const auto again = co_await write;
-      CHECK(error(failure_of(again)) == error_kind::invalid_input);
+      CHECK_FALSE(write.await_suspend(std::noop_coroutine()));
+      CHECK(error(failure_of(write.await_resume())) == error_kind::invalid_input);
     }
-    co_return success();
   };
-  const wait_limit limit = patience;
-  auto usual = await_twice(nullptr);
-  must(run(usual, left));
-  auto limited = await_twice(&limit);
-  must(run(limited, left));
+  await_again(detail::default_limit);
+  await_again(patience);
   CHECK(mine.is_only());
 }
 

@@ -143,7 +143,7 @@ class VERBSPP_VIEW kept_elements {
   const void* memory_ = nullptr;  ///< the keeper of a buffer or part; or the memory that is refused
   const source* source_ = nullptr;
   union {
-    Element element_;  ///< of a part; or the bytes that are sent inline
+    Element element_;  ///< describes a part, or the bytes that are sent inline
   };
 };
 

@@ -105,8 +105,7 @@ class continuation : detail::continuation_links {
   /// Sets the limit of later waits. \pre the continuation is not waiting
   void set_limit(const wait_limit& until) noexcept {
     assert(!is_waiting());
-    const wait_limit copy = until;  // `until` may be the limit that is replaced
-    make_limit(copy, has_own_limit);
+    make_limit(wait_limit(until), has_own_limit);  // a copy: `until` may be the replaced limit
   }
   void begin_default(wait_limit::time_point end) noexcept { make_limit(end, has_default_limit); }
   /// Used by the library only: true if the limit was reached before the request finished.

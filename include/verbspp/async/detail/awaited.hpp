@@ -44,7 +44,7 @@ class awaited : public condition {
       : condition(std::noop_coroutine().address(), is_met, about) {
     set_given(limit);
   }
-  /// The same without a condition. The limit is set separately.
+  /// For a wait without a condition, which resumes the coroutine. The limit is set separately.
   VERBSPP_DATA_PATH explicit awaited(channel_core* about) noexcept
       : condition(std::noop_coroutine().address(), about) {}
   ~awaited() = default;
