@@ -141,6 +141,13 @@ only_if_failed(Expression&&) -> only_if_failed<typename looked_at<Expression>::t
 // VERBSPP_CO_TRYV does not put the outcome into an aggregate, because g++ 11 and 12 destroy the
 // members of an aggregate twice if the expression has a `co_await`.
 #define VERBSPP_CO_TRY(name, ...) VERBSPP_DETAIL_TRY(co_return, name, __VA_ARGS__)
-#define VERBSPP_CO_TRYV(...)                                                                       \
-  for (decltype(auto) verbspp_awaited = (__VA_ARGS__); !verbspp_awaited.has_value();) [[unlikely]] \
+// With `auto&&`, the coroutine's frame would also have a reference. g++ 11 accepts only that form.
+#if defined(__GNUC__) && !defined(__clang__) && __GNUC__ < 12
+#define VERBSPP_DETAIL_AWAITED auto&&
+#else
+#define VERBSPP_DETAIL_AWAITED decltype(auto)
+#endif
+#define VERBSPP_CO_TRYV(...)                                                                  \
+  for (VERBSPP_DETAIL_AWAITED verbspp_awaited = (__VA_ARGS__); !verbspp_awaited.has_value();) \
+      [[unlikely]]                                                                            \
   co_return std::move(verbspp_awaited).as_failure()
