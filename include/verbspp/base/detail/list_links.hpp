@@ -9,7 +9,7 @@ namespace verbspp::detail {
 /// too, but is not an element.
 struct list_links {
   list_links* next = nullptr;  ///< null if this is in no list
-  list_links* previous;        ///< undefined if this is in no list
+  list_links* previous = nullptr;
 
   [[nodiscard]] VERBSPP_DATA_PATH bool is_linked() const noexcept { return next != nullptr; }
   /// Inserts this element before `place`, or at the end of the list if `place` is the head.
