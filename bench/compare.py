@@ -92,7 +92,7 @@ LIMITS = {
     "usual_receive": Limit("more", 60, {"g++": 74, "clang": 85}),
     "usual_one_busy": Limit("more", 60, {"g++": 108, "clang": 119}),
     "usual_all_busy": Limit("more", 60, {"g++": 68, "clang": 78}),
-    "usual_awaited": Limit("more", 110, {"g++": 111}),
+    "usual_awaited": Limit("more", 110),
     "usual_call": Limit("all", 600),
     "usual_answer": Limit("all", 600),
 }

@@ -72,6 +72,13 @@ started read_into(received_call<keep>& call, shared_memory into, std::uint64_t o
                   wait_limit limit, access_result& done) {
   done.set(co_await call.async_read(into, offset, limit));
 }
+/// Checks that an access of a client that has left fails at once.
+void check_refused(received_call<keep>& call, const shared_memory& memory) {
+  access_result late;
+  read_into(call, memory, 0, wait_limit::forever(), late);
+  REQUIRE(late.is_done);
+  CHECK(late.kind == error_kind::not_connected);
+}
 started write_from(received_call<keep>& call, shared_memory from, std::uint64_t offset,
                    wait_limit limit, access_result& done) {
   done.set(co_await call.async_write(from, offset, limit));
@@ -427,10 +434,7 @@ TEST_CASE("awaited accesses fail when the client leaves, or the service is destr
     INFO(each.failed);
     CHECK(each.kind == error_kind::not_connected);
   }
-  access_result late;
-  read_into(call, memory, 0, wait_limit::forever(), late);
-  REQUIRE(late.is_done);
-  CHECK(late.kind == error_kind::not_connected);
+  check_refused(call, memory);
   static_cast<void>(call.answer(1));
 }
 
@@ -442,10 +446,7 @@ TEST_CASE("the first awaited access fails if the client has left before") {
   received_call<keep> call = serving.take_kept();
   stalled.violate_protocol();
   wait_until([&] { return serving.served().clients() == 0; }, "the removal");
-  access_result late;
-  read_into(call, shared(bed.domain, stalled_client::size), 0, wait_limit::forever(), late);
-  REQUIRE(late.is_done);
-  CHECK(late.kind == error_kind::not_connected);
+  check_refused(call, shared(bed.domain, stalled_client::size));
   static_cast<void>(call.answer(1));
 }
 

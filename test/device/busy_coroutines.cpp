@@ -118,7 +118,7 @@ TEST_CASE_METHOD(two_channels, "a poll resumes all coroutines whose requests it 
   }
 }
 
-TEST_CASE("one poll ends all waits whose limits have passed") {
+TEST_CASE("every wait whose limit has expired ends in the same poll") {
   const testbed bed;
   channel_pair ends = connect_short(bed);
   const message_pool pool = must(message_pool::create(bed.domain, 16, 64));

@@ -115,7 +115,7 @@ TEST_CASE_METHOD(two_channels, "a request with its memory can be detached from i
   }
   SECTION("a request that has finished") {
     auto read = must(ends.left.post_read(must(pool.take()), {.remote = theirs.remote()}));
-    wait_until([&] { return ends.left.poll(), ends.left.outstanding() == 0; }, "the read");
+    finish_all(ends.left, "the read");
     must(std::move(read).detach());
     CHECK(pool.available() == 1);
   }
@@ -246,7 +246,7 @@ TEST_CASE_METHOD(two_channels,
       must(ends.right.send({.elements = message.gather()}));
       left.poll();
     }
-    wait_until([&] { return left.poll(), left.outstanding() == 0; }, "the receives");
+    finish_all(left, "the receives");
   }
   SECTION("the function of a scope has the only other handle") {
     buffer<> theirs(bed.domain, 64);

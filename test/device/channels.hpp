@@ -56,6 +56,16 @@ struct two_channels {
   channel& right = ends.right;
 };
 
+/// Polls the channel until no request is outstanding.
+inline void finish_all(channel& link, const char* what) {
+  wait_until(
+      [&] {
+        link.poll();
+        return link.outstanding() == 0;
+      },
+      what);
+}
+
 using shared_bytes = shared_buffer<all_rights | access::remote_atomic>;
 
 /// Returns shared memory that is filled with the pattern of this seed, or with zeros if the seed is

@@ -126,12 +126,7 @@ TEST_CASE_METHOD(two_channels, "an awaited request may finish before a coroutine
   const auto theirs = share_bytes(bed, 64);
   const auto remote = must(theirs.remote());
   auto early = left.async_write(mine, {.remote = remote});
-  wait_until(
-      [&] {
-        left.poll();
-        return left.outstanding() == 0;
-      },
-      "the write");
+  finish_all(left, "the write");
   CHECK_FALSE(early.await_suspend(std::noop_coroutine()));
   must(early.await_resume());
   CHECK(holds(theirs, 1));
@@ -144,12 +139,7 @@ TEST_CASE_METHOD(two_channels, "awaiting a request again after its result was ta
   const auto remote = must(theirs.remote());
   const auto await_again = [&](const wait_limit& limit) {
     auto write = left.async_write({.elements = mine, .remote = remote}, limit);
-    wait_until(
-        [&] {
-          left.poll();
-          return left.outstanding() == 0;
-        },
-        "the write");
+    finish_all(left, "the write");
     must(write.await_resume());
     for (int i = 0; i < 2; ++i) {
       CHECK_FALSE(write.await_suspend(std::noop_coroutine()));

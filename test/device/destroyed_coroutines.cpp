@@ -62,12 +62,7 @@ TEST_CASE("a coroutine that is destroyed leaves its memory to the request") {
     must(ends.right.receive({.elements = must(arrived.scatter())}, patience));
     CHECK(holds(arrived, 5));
   }
-  wait_until(
-      [&] {
-        ends.left.poll();
-        return ends.left.outstanding() == 0;
-      },
-      "the sends");
+  finish_all(ends.left, "the sends");
   CHECK(shared.is_only());
   CHECK(pool.take().has_value());
 }
@@ -130,12 +125,7 @@ TEST_CASE_METHOD(two_channels,
     for (int i = 0; i < 4; ++i) writers.push_back(writing(left, mine, theirs));
     for (std::uint32_t i = 0; i < round % 7; ++i) left.poll();
   }
-  wait_until(
-      [&] {
-        left.poll();
-        return left.outstanding() == 0;
-      },
-      "the writes");
+  finish_all(left, "the writes");
   CHECK(mine.is_only());
   CHECK(holds(theirs, 7));
   CHECK(left.is_connected());

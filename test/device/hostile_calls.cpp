@@ -60,6 +60,12 @@ class played_service {
             .credits = credits};
   }
 
+  /// Answers with the sum 8.
+  bool send_sum(const call_header& answer) {
+    const std::int64_t sum = 8;
+    return end.send(frame(answer, bytes_in(sum)));
+  }
+
   raw_end end;
   std::optional<caller> calls{};
 };
@@ -263,8 +269,7 @@ TEST_CASE("a caller never has more calls in flight than its option, even with mo
   auto first = must(peer.calls->post_call<sum_method>({}));
   auto answer = peer.answer_to(peer.end.receive_header());
   answer.credits = 0x7FFFFFFF;
-  const std::int64_t sum = 8;
-  CHECK(peer.end.send(frame(answer, bytes_in(sum))));
+  CHECK(peer.send_sum(answer));
   CHECK(must(first.wait(patience)) == 8);
   std::vector<pending_call<sum_method>> waiting;
   for (int i = 0; i < 8; ++i) waiting.push_back(must(peer.calls->post_call<sum_method>({})));
@@ -282,8 +287,7 @@ TEST_CASE("an answer with fewer credits than an earlier one revokes no credit") 
   played_service peer(bed, 1024, 4);  // credits for the comparison and three calls
   const auto call = [&](std::uint32_t credits) {
     auto waiting = must(peer.calls->post_call<sum_method>({}));
-    const std::int64_t sum = 8;
-    CHECK(peer.end.send(frame(peer.answer_to(peer.end.receive_header(), credits), bytes_in(sum))));
+    CHECK(peer.send_sum(peer.answer_to(peer.end.receive_header(), credits)));
     CHECK(must(waiting.wait(patience)) == 8);
   };
   call(1);
@@ -292,7 +296,7 @@ TEST_CASE("an answer with fewer credits than an earlier one revokes no credit") 
   CHECK(failure_of(peer.calls->post_call<sum_method>({})) == error_kind::would_block);
 }
 
-TEST_CASE("an answer to another call leaves the slot of a call that was given up in use") {
+TEST_CASE("only its own answer frees the slot of a call whose handle was dropped") {
   const testbed bed;
   played_service peer(bed);
   call_header first;
@@ -303,8 +307,7 @@ TEST_CASE("an answer to another call leaves the slot of a call that was given up
   }
   const auto still_full = [&](const call_header& answered) {
     const std::uint64_t earlier = peer.calls->statistics().late_answers;
-    const std::int64_t sum = 8;
-    CHECK(peer.end.send(frame(peer.answer_to(answered), bytes_in(sum))));
+    CHECK(peer.send_sum(peer.answer_to(answered)));
     bool is_full = true;
     wait_until(
         [&] {
@@ -326,18 +329,17 @@ TEST_CASE("a call that waits for a credit counts once although other answers wak
   played_service peer(bed, 1024, 2);  // credits for the comparison and one call
   auto first = must(peer.calls->post_call<sum_method>({}));
   const call_header call = peer.end.receive_header();
-  const std::int64_t sum = 8;
   std::thread answering([&] {
     const auto statistics = [&] { return peer.calls->statistics(); };
     wait_until([&] { return statistics().waits != 0; }, "the wait");
     call_header strange = peer.answer_to(call);
     ++strange.number;
     for (std::uint64_t i = 1; i <= 3; ++i) {
-      peer.end.send(frame(strange, bytes_in(sum)));
+      peer.send_sum(strange);
       wait_until([&] { return statistics().late_answers == i; }, "the answer");
     }
-    peer.end.send(frame(peer.answer_to(call), bytes_in(sum)));
-    peer.end.send(frame(peer.answer_to(peer.end.receive_header()), bytes_in(sum)));
+    peer.send_sum(peer.answer_to(call));
+    peer.send_sum(peer.answer_to(peer.end.receive_header()));
   });
   const auto second = peer.calls->call<sum_method>({}, patience);
   answering.join();

@@ -153,12 +153,7 @@ TEST_CASE(
     must(ends.right.receive({.elements = must(place.scatter())}, patience));
     CHECK(holds(place, 5));
   }
-  wait_until(
-      [&] {
-        left.poll();
-        return left.outstanding() == 0;
-      },
-      "the sends");
+  finish_all(left, "the sends");
   CHECK(shared.is_only());
   CHECK(pool.take().has_value());
 }
@@ -350,12 +345,7 @@ TEST_CASE(
   CHECK(wrong == 0);
   INFO(values << " values, " << stops << " stops");
   CHECK(left.is_connected());
-  wait_until(
-      [&] {
-        left.poll();
-        return left.outstanding() == 0;
-      },
-      "the writes");
+  finish_all(left, "the writes");
   CHECK(mine.is_only());
 }
 

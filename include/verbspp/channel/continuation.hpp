@@ -145,7 +145,7 @@ class continuation : detail::continuation_links {
   VERBSPP_DATA_PATH void note_end(std::uint8_t stage) noexcept {
     assert(!is_waiting() && !has_limit());
     next = nullptr;
-    state_ = std::uint32_t{stage} << 8;
+    state_ = resumes | std::uint32_t{stage} << 8;
   }
   /// Destroys the limit. \pre `has_limit`
   [[gnu::cold, gnu::noinline]] void forget_limit() noexcept {

@@ -298,7 +298,7 @@ class [[nodiscard]] awaited_work<Operation, void> : awaited {
   [[gnu::cold, gnu::noinline]] void set_unusual_waiting(std::coroutine_handle<> waiting) noexcept {
     if (stage() == is_delayed)
       delayed_.waiting = waiting;
-    else if (stage() != taken)
+    else
       set_waiting(waiting);
   }
   void refuse(const error& refusal) noexcept {
