@@ -99,7 +99,7 @@ bool loop_verbspp_owned(wrapped_ends& ends, std::uint64_t operations) noexcept {
 
 bool loop_verbspp_inbox(wrapped_ends& ends, std::uint64_t operations) noexcept {
   while (operations > 0) {
-    const auto arrived = ends.inbox.next();
+    const auto arrived = ends.inbox.poll();
     if (!arrived) continue;
     if (!arrived->has_value() || arrived->assume_value().size() != message_size) return false;
     --operations;

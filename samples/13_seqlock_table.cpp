@@ -171,7 +171,7 @@ transport_result<void> serve(std::vector<connection>& connections, std::span<row
                              std::chrono::microseconds pause, const std::stop_token& stop) {
   while (!stop.stop_requested()) {
     for (connection& client : connections) {
-      auto next = client.requests.next();
+      auto next = client.requests.poll();
       if (!next) continue;
       VERBSPP_TRY(request, *std::move(next));
       change wanted{};

@@ -98,7 +98,7 @@ result<void> serve(const protection_domain& domain, tcp_listener rdma, tcp_liste
         VERBSPP_TRYV(watch(loop, client->descriptor()));
         tcp_clients.emplace(client->descriptor(), std::move(*client));
       } else if (ready == acceptor.file_descriptor()) {
-        VERBSPP_TRYV(acceptor.advance());
+        VERBSPP_TRYV(acceptor.poll());
         while (auto client = acceptor.take())
           VERBSPP_TRYV(clients.add(std::move(client->met.channel), client->met.theirs));
       } else if (tcp_clients.contains(ready)) {

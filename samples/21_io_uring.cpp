@@ -84,7 +84,7 @@ result<void> serve(io_uring& ring, inbox& arrivals, int socket) {
         receive(ring, socket, bytes);
       }
     }
-    while (auto next = arrivals.next()) {
+    while (auto next = arrivals.poll()) {
       VERBSPP_TRY(message, std::move(*next));
       from_channel += message.size() == sizeof(unsigned) ? 1 : 0;
     }

@@ -203,7 +203,7 @@ std::ostream& operator<<(std::ostream& out, const inbox& printed) {
   return out << ", messages that have arrived: " << std::to_string(mine.messages);
 }
 
-std::optional<result<message>> inbox::next() noexcept {
+std::optional<result<message>> inbox::poll() noexcept {
   if (!state_) return moved_from();
   const detail::taken_place taken = state_->take_listed();
   if (taken.places == nullptr) return state_->next_message();

@@ -52,7 +52,7 @@ struct [[gnu::visibility("hidden")]] inbox_state {
   /// Posts receives. \returns the error if this fails while the inbox has neither receives nor
   /// messages
   [[nodiscard]] std::optional<result<message>> refusal() noexcept;
-  /// Implements `inbox::next`.
+  /// Implements `inbox::poll`.
   [[nodiscard]] std::optional<result<message>> next_message() noexcept;
   /// As `next_message`, but does not poll for completions.
   [[nodiscard]] std::optional<result<message>> next_arrived() noexcept;

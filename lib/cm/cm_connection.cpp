@@ -44,7 +44,7 @@ std::optional<cm_event> cm_connection::heard(
   return event->event;
 }
 
-result<std::optional<cm_event>> cm_connection::next_event() noexcept {
+result<std::optional<cm_event>> cm_connection::poll() noexcept {
   if (state_ == cm_state::empty) return not_there("rdma_get_cm_event", state_);
   VERBSPP_TRY(event, id_.next_event());
   return heard(event);

@@ -106,7 +106,7 @@ result<cm_datagram_listener> cm_datagram_listener::open(
   return cm_datagram_listener(std::move(id));
 }
 
-result<std::optional<cm_datagram_request>> cm_datagram_listener::try_accept() noexcept {
+result<std::optional<cm_datagram_request>> cm_datagram_listener::poll() noexcept {
   return detail::try_accept<cm_datagram_request>(id_);
 }
 

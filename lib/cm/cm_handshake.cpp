@@ -116,7 +116,7 @@ result<cm_step> cm_handshake::take(const cm_event_data& event) noexcept {
   return refuse(cm_failure(event, name()));
 }
 
-result<cm_step> cm_handshake::advance() noexcept {
+result<cm_step> cm_handshake::poll() noexcept {
   if (state_ != state::failed && id_.is_empty()) return cm_moved_from(name());
   switch (state_) {
     case state::failed:

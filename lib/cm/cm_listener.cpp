@@ -33,7 +33,7 @@ result<cm_listener> cm_listener::open(const cm_address& address,
   return cm_listener(std::move(id));
 }
 
-result<std::optional<cm_request>> cm_listener::try_accept() noexcept {
+result<std::optional<cm_request>> cm_listener::poll() noexcept {
   return detail::try_accept<cm_request>(id_);
 }
 

@@ -32,7 +32,7 @@ error cm_resolution::fail(const error& why) noexcept {
   return why;
 }
 
-result<bool> cm_resolution::advance() noexcept {
+result<bool> cm_resolution::poll() noexcept {
   if (failed_) return *failed_;
   if (id_.is_empty()) return cm_moved_from(resolving);
   while (state_ != state::done) {
@@ -63,16 +63,16 @@ result<bool> cm_resolution::advance() noexcept {
 }
 
 result<cm_identifier> cm_resolution::finish() noexcept {
-  VERBSPP_TRY(is_done, advance());
+  VERBSPP_TRY(is_done, poll());
   if (!is_done)
     return error(error_kind::busy, "cm_resolver::finish",
-                 "the route is not resolved yet: call advance until it returns true");
+                 "the route is not resolved yet: call poll until it returns true");
   return std::move(id_);
 }
 
 result<cm_identifier> cm_resolution::run() noexcept {
   for (;;) {
-    VERBSPP_TRY(is_done, advance());
+    VERBSPP_TRY(is_done, poll());
     if (is_done) return finish();
     VERBSPP_TRYV(id_.wait_readable(limit_));
   }

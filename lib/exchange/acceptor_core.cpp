@@ -66,10 +66,10 @@ result<void> acceptor_core::open(tcp_listener listener) noexcept {
   return success();
 }
 
-result<void> acceptor_core::advance() noexcept {
+result<void> acceptor_core::poll() noexcept {
   if (is_preparing_)
     return error(error_kind::busy, serving,
-                 "advance was called from the function that prepares clients: call it only outside "
+                 "poll was called from the function that prepares clients: call it only outside "
                  "that function");
   std::array<epoll_event, 64> events{};
   const int count = ::epoll_wait(events_.descriptor(), events.data(), events.size(), 0);
@@ -144,7 +144,7 @@ void acceptor_core::free_place(std::uint32_t place) noexcept {
 void acceptor_core::stop() noexcept {
   if (listener_.is_open()) end_events(listener_.descriptor());
   listener_.close();
-  // If the program's function stops the acceptor that is calling it, `advance` completes the stop.
+  // If the program's function stops the acceptor that is calling it, `poll` completes the stop.
   if (is_preparing_) return;
   const std::uint32_t& oldest = under_way_list_.oldest;
   while (oldest != none) {
@@ -153,7 +153,7 @@ void acceptor_core::stop() noexcept {
     // frame is read if it has arrived. No other frame is read, because the answer could make the
     // client succeed.
     if (core.awaits_last_frame()) {
-      const result<exchange_step> step = core.advance();
+      const result<exchange_step> step = core.poll();
       if (step.has_value() && step.assume_value() == exchange_step::done) {
         finish(oldest);
         continue;
@@ -310,7 +310,7 @@ void acceptor_core::serve(std::uint32_t place) noexcept {
 void acceptor_core::serve_step(std::uint32_t place) noexcept {
   client& served = clients_.get()[place];
   for (;;) {
-    const result<exchange_step> step = served.core->advance();
+    const result<exchange_step> step = served.core->poll();
     if (!step.has_value()) return fail(place, step.assume_error());
     switch (step.assume_value()) {
       case exchange_step::waiting:
@@ -345,7 +345,7 @@ void acceptor_core::finish(std::uint32_t place) noexcept {
 }
 
 void acceptor_core::fail_late(std::uint32_t place) noexcept {
-  const result<exchange_step> step = clients_.get()[place].core->advance();
+  const result<exchange_step> step = clients_.get()[place].core->poll();
   if (step.has_value() && step.assume_value() == exchange_step::done) return finish(place);
   fail(place, step.has_value() ? clients_.get()[place].core->refuse(
                                      error(error_kind::timed_out, serving,

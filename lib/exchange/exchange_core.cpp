@@ -143,7 +143,7 @@ result<void> exchange_core::wait() noexcept {
   return success();
 }
 
-result<exchange_step> exchange_core::advance() noexcept {
+result<exchange_step> exchange_core::poll() noexcept {
   if (failure_) return *failure_;
   for (;;) {
     flush();

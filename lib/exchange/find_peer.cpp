@@ -149,14 +149,14 @@ class candidates {
     for (std::size_t i = 0; i < most; ++i) {
       candidate& each = all_[i];
       if (!each.core || is_put_off(each)) continue;
-      result<exchange_step> step = each.core->advance();
+      result<exchange_step> step = each.core->poll();
       if (step.has_value() && step.assume_value() == exchange_step::greeted &&
           (chosen_ == nullptr || each.core->lets_choose())) {
         std::ranges::copy(values, each.core->values().begin());
         each.core->set_mine(local, values.size());
         each.core->offer();
         chosen_ = &each;
-        step = each.core->advance();
+        step = each.core->poll();
       }
       if (step.has_value() && step.assume_value() == exchange_step::offered) return &each;
       if (step.has_value()) continue;
@@ -266,7 +266,7 @@ class search final : public peer_search {
     values_ = values_.first(size_of_values);
   }
 
-  result<bool> advance() noexcept override {
+  result<bool> poll() noexcept override {
     if (failure_) return *failure_;
     if (found_.core) return true;
     const result<bool> is_found = advance_all();

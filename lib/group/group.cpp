@@ -16,6 +16,7 @@ constexpr const char* adding = "add a channel to a group";
 /// The maximum time that a connection request from a peer waits while this end sleeps.
 constexpr auto time_between_services = std::chrono::milliseconds(1);
 constexpr const char* connecting = "connect peers of a group";
+constexpr const char* polling = "poll a group";
 
 }  // namespace
 
@@ -201,20 +202,39 @@ void group::take_news(std::span<arrival> arrived) noexcept {
       if (const auto peer = peer_of(each.source)) channels_.get()[*peer].poll();
 }
 
+error group::refusal_of_empty(const char* operation) noexcept {
+  return error(error_kind::invalid_input, operation,
+               "this group is empty: create one with prepare_group or group::create");
+}
+
 result<std::span<arrival>> group::poll(std::span<arrival> into) noexcept {
-  if (is_empty())
-    return error(error_kind::invalid_input, "poll a group",
-                 "this group is empty: create one with prepare_group or group::create");
+  if (is_empty()) return refusal_of_empty(polling);
   serve();
   VERBSPP_TRY(arrived, hub_->poll(into));
   take_news(arrived);
   return arrived;
 }
 
+result<void> group::poll() noexcept {
+  if (is_empty()) return refusal_of_empty(polling);
+  serve();
+  return hub_->poll();
+}
+
+result<bool> group::request_notification() noexcept {
+  if (is_empty()) return refusal_of_empty("request a notification of a group");
+  return hub_->request_notification();
+}
+
+wait_limit::time_point group::deadline() const noexcept {
+  if (is_empty()) return (wait_limit::time_point::max)();
+  const wait_limit::time_point of_hub = hub_->deadline();
+  if (connector_ == nullptr) return of_hub;
+  return std::min(of_hub, std::chrono::steady_clock::now() + time_between_services);
+}
+
 result<std::span<arrival>> group::wait(std::span<arrival> into, const wait_limit& limit) noexcept {
-  if (is_empty())
-    return error(error_kind::invalid_input, "wait on a group",
-                 "this group is empty: create one with prepare_group or group::create");
+  if (is_empty()) return refusal_of_empty("wait on a group");
   if (connector_ != nullptr) return wait_and_serve(into, limit);
   VERBSPP_TRY(arrived, hub_->wait(into, limit));
   take_news(arrived);

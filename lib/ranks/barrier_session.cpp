@@ -71,7 +71,7 @@ barrier_session::barrier_session(barrier_session&& other) noexcept = default;
 barrier_session& barrier_session::operator=(barrier_session&& other) noexcept = default;
 barrier_session::~barrier_session() = default;
 
-result<bool> barrier_session::advance() noexcept {
+result<bool> barrier_session::poll() noexcept {
   if (!state_) return is_empty();
   return state_->advance();
 }
@@ -80,7 +80,7 @@ group_results barrier_session::finish() && noexcept {
   if (!state_) return is_empty();
   if (!state_->advance())
     return error(error_kind::busy, "barrier_session::finish",
-                 "the barrier is still in progress: call advance() until it returns true");
+                 "the barrier is still in progress: call poll until it returns true");
   const detail::owned<state> ended = std::move(state_);
   return ended->take_results();
 }

@@ -377,7 +377,7 @@ TEST_CASE("results that the program has not taken do not keep the loop of Asio b
   CHECK(ends.context.run_for(moment) < 50);
   cancel.emit(net::cancellation_type::terminal);
   run(ends.context);
-  REQUIRE(messages.next().has_value());
+  REQUIRE(messages.poll().has_value());
 }
 
 TEST_CASE("the limit of a channel ends operations of Asio") {

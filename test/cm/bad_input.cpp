@@ -26,7 +26,7 @@ error refusal(cm_session<prepared_channel>& session) {
   std::optional<error> why;
   wait_until(
       [&] {
-        const auto done = session.advance();
+        const auto done = session.poll();
         if (!done.has_value()) why = done.error();
         return why || done.value();
       },
@@ -34,7 +34,7 @@ error refusal(cm_session<prepared_channel>& session) {
   if (!why) FAIL("this call succeeded, but should have failed");
   INFO(*why);
   // A second call fails with the same kind of error.
-  CHECK(failure_of(session.advance()) == why->kind());
+  CHECK(failure_of(session.poll()) == why->kind());
   return *why;
 }
 
@@ -88,7 +88,7 @@ TEST_CASE("a connection request that the server drops without an answer is rejec
   SECTION("the request is destroyed") { static_cast<void>(must(bed.listener.accept(patience))); }
   SECTION("the listener is destroyed") {
     cm_listener ends = std::move(bed.listener);
-    wait_until([&] { return must(ends.try_accept()).has_value(); }, "a request");
+    wait_until([&] { return must(ends.poll()).has_value(); }, "a request");
   }
   CHECK(refusal(asking) == error_kind::not_connected);
 }
@@ -114,7 +114,7 @@ TEST_CASE("a client that disconnects after it was accepted is detected") {
   std::optional asking(must(bed.route().start_connect(bed.prepare(), patience)));
   cm_request request = must(bed.listener.accept(patience));
   auto answering = must(std::move(request).start_accept(bed.prepare(), patience));
-  CHECK_FALSE(must(answering.advance()));
+  CHECK_FALSE(must(answering.poll()));
   asking.reset();
   CHECK(refusal(answering) == error_kind::not_connected);
 }
@@ -131,7 +131,7 @@ TEST_CASE("an accepted client that does not continue times out") {
 TEST_CASE("waiting for a client times out") {
   cm_bed bed;
   CHECK(failure_of(bed.listener.accept(std::chrono::milliseconds(10))) == error_kind::timed_out);
-  CHECK_FALSE(must(bed.listener.try_accept()));
+  CHECK_FALSE(must(bed.listener.poll()));
 }
 
 TEST_CASE("expired limits are refused") {
@@ -212,7 +212,7 @@ TEST_CASE("a session that was moved from is refused at either end") {
   auto asks = std::move(asking);
   auto answers = std::move(answering);
   for (auto* each : {&asking, &answering}) {
-    CHECK(failure_of(each->advance()) == error_kind::invalid_input);
+    CHECK(failure_of(each->poll()) == error_kind::invalid_input);
     CHECK(failure_of(std::move(*each).finish()) == error_kind::invalid_input);
     CHECK(failure_of(std::move(*each).run()) == error_kind::invalid_input);
   }
@@ -224,16 +224,16 @@ TEST_CASE("the result of a session or of a resolver can be taken only once") {
   cm_bed bed;
   // NOLINTBEGIN(bugprone-use-after-move)
   auto resolver = must(cm_resolver::start(bed.listener.address(), patience));
-  wait_until([&] { return must(resolver.advance()); }, "the route");
+  wait_until([&] { return must(resolver.poll()); }, "the route");
   auto asking = must(must(std::move(resolver).finish()).start_connect(bed.prepare(), patience));
   CHECK(failure_of(std::move(resolver).finish()) == error_kind::invalid_input);
-  CHECK(failure_of(resolver.advance()) == error_kind::invalid_input);
+  CHECK(failure_of(resolver.poll()) == error_kind::invalid_input);
   auto answering = must(must(bed.listener.accept(patience)).start_accept(bed.prepare(), patience));
   drive(asking, answering);
   for (auto* each : {&asking, &answering}) {
     CHECK(must(std::move(*each).finish()).connection.state() == cm_state::connected);
     CHECK(failure_of(std::move(*each).finish()) == error_kind::invalid_input);
-    CHECK(failure_of(each->advance()) == error_kind::invalid_input);
+    CHECK(failure_of(each->poll()) == error_kind::invalid_input);
   }
   // NOLINTEND(bugprone-use-after-move)
 }
@@ -243,7 +243,7 @@ TEST_CASE("calls on an empty connection return an error") {
   CHECK(none.state() == cm_state::empty);
   CHECK(none.file_descriptor() == -1);
   CHECK(failure_of(none.disconnect()) == error_kind::not_connected);
-  CHECK(failure_of(none.next_event()) == error_kind::not_connected);
+  CHECK(failure_of(none.poll()) == error_kind::not_connected);
   CHECK(failure_of(none.wait_event(patience)) == error_kind::not_connected);
   CHECK(failure_of(none.wait_for_end(patience)) == error_kind::not_connected);
 }

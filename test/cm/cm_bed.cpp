@@ -72,14 +72,14 @@ void connect_many(cm_bed& bed, int clients) {
     asking.push_back(must(bed.route().start_connect(bed.prepare(), patience, {.data = i})));
   wait_until(
       [&] {
-        if (auto request = must(bed.listener.try_accept())) {
+        if (auto request = must(bed.listener.poll())) {
           const int which = must(request->data().as<int>());
           answering.push_back(must(std::move(*request).start_accept(bed.prepare(), patience,
                                                                     {.data = clients + which})));
         }
         bool is_done = answering.size() == asking.size();
-        for (auto& each : answering) is_done = must(each.advance()) && is_done;
-        for (auto& each : asking) is_done = must(each.advance()) && is_done;
+        for (auto& each : answering) is_done = must(each.poll()) && is_done;
+        for (auto& each : asking) is_done = must(each.poll()) && is_done;
         return is_done;
       },
       "all to be connected");

@@ -50,8 +50,8 @@ template <class Left, class Right>
 void drive(Left& left, Right& right) {
   wait_until(
       [&] {
-        const bool left_is_done = must(left.advance());
-        return must(right.advance()) && left_is_done;
+        const bool left_is_done = must(left.poll());
+        return must(right.poll()) && left_is_done;
       },
       "both ends to be connected");
 }
@@ -62,8 +62,8 @@ template <class Failing, class Other>
   std::optional<error> why;
   wait_until(
       [&] {
-        static_cast<void>(other.advance());
-        const auto done = failing.advance();
+        static_cast<void>(other.poll());
+        const auto done = failing.poll();
         if (!done.has_value()) why = done.error();
         return why.has_value();
       },

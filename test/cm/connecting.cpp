@@ -23,6 +23,10 @@ using namespace verbspp::test;
 
 namespace {
 
+static_assert(EventSource<cm_listener> && EventSource<cm_datagram_listener>);
+static_assert(EventSource<cm_connection> && EventSource<cm_resolver>);
+static_assert(EventSource<cm_session<prepared_channel>>);
+
 struct greeting {
   std::uint32_t version;
   std::array<char, 12> name;
@@ -203,24 +207,24 @@ TEST_CASE("an event loop can drive a resolver, a listener, both sessions and a c
   auto accepting = std::async(std::launch::async, [&] {
     std::optional<cm_request> request;
     serve(bed.listener, [&] {
-      request = must(bed.listener.try_accept());
+      request = must(bed.listener.poll());
       return request.has_value();
     });
     auto session = must(std::move(*request).start_accept(bed.prepare(), patience));
-    serve(session, [&] { return must(session.advance()); });
+    serve(session, [&] { return must(session.poll()); });
     return must(std::move(session).finish());
   });
   auto resolver = must(cm_resolver::start(bed.listener.address(), patience));
-  serve(resolver, [&] { return must(resolver.advance()); });
+  serve(resolver, [&] { return must(resolver.poll()); });
   cm_route route = must(std::move(resolver).finish());
   CHECK(route.remote_address() == bed.listener.address());
   auto session = must(std::move(route).start_connect(bed.prepare(), patience));
-  serve(session, [&] { return must(session.advance()); });
+  serve(session, [&] { return must(session.poll()); });
   managed_channel client = must(std::move(session).finish());
   managed_channel server = accepting.get();
   std::thread leaving = later([&] { must(client.connection.disconnect()); });
   serve(server.connection, [&] {
-    static_cast<void>(must(server.connection.next_event()));
+    static_cast<void>(must(server.connection.poll()));
     return server.connection.state() == cm_state::disconnected;
   });
   leaving.join();
@@ -253,7 +257,7 @@ TEST_CASE("coroutines await a route, a request and both ends of a connection") {
     const auto wait_for_end = [&]() -> eager<result<void>> {
       co_return co_await loop.async_until(server.connection,
                                           [](cm_connection& of) -> std::optional<result<void>> {
-                                            VERBSPP_TRY(event, of.next_event());
+                                            VERBSPP_TRY(event, of.poll());
                                             if (!event || of.state() != cm_state::disconnected)
                                               return std::nullopt;
                                             return success();
@@ -292,7 +296,7 @@ TEST_CASE("the resolution of a route keeps its callback when it is moved") {
     CHECK(second.file_descriptor() == descriptor);
     CHECK(second.deadline() == (wait_limit::time_point::max)());
     CHECK(stop.callbacks() == 1);
-    serve(second, [&] { return must(second.advance()); });
+    serve(second, [&] { return must(second.poll()); });
   }
   CHECK(stop.callbacks() == 0);
 }
@@ -302,7 +306,7 @@ TEST_CASE("a session cannot be finished before it is done") {
   auto asking = must(bed.route().start_connect(bed.prepare(), patience));
   CHECK(asking.file_descriptor() >= 0);
   CHECK(asking.deadline() > clock::now());
-  CHECK_FALSE(must(asking.advance()));
+  CHECK_FALSE(must(asking.poll()));
   CHECK(failure_of(std::move(asking).finish()) == error_kind::busy);
 }
 
@@ -312,7 +316,7 @@ TEST_CASE("either end can disconnect and the other is notified") {
   cm_pair pair = connect(bed);
   managed_channel& first = client_is_first ? pair.client : pair.server;
   managed_channel& other = client_is_first ? pair.server : pair.client;
-  CHECK_FALSE(must(other.connection.next_event()));
+  CHECK_FALSE(must(other.connection.poll()));
   CHECK(failure_of(other.connection.wait_for_end(std::chrono::milliseconds(1))) ==
         error_kind::timed_out);
 
@@ -440,7 +444,7 @@ TEST_CASE("a renewed channel is closed if the peer does not continue and can be 
       const auto asking = must(bed.route().start_connect(left, patience));
       auto answering =
           must(must(bed.listener.accept(patience)).start_accept(right, std::chrono::seconds(2)));
-      CHECK_FALSE(must(answering.advance()));
+      CHECK_FALSE(must(answering.poll()));
       CHECK(right.is_connected());
       CHECK(failure_of(std::move(answering).run()) == error_kind::timed_out);
     }
@@ -461,7 +465,7 @@ TEST_CASE("a renewed channel is closed if the peer does not continue and can be 
       drive(asking, answering);
       CHECK(left.is_connected());
       auto moved = std::move(answering);
-      CHECK(must(moved.advance()));
+      CHECK(must(moved.poll()));
     }
     CHECK(left.state() == channel_state::closed);
     CHECK(right.state() == channel_state::closed);

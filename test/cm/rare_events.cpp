@@ -81,7 +81,7 @@ TEST_CASE("an end that is connecting is notified of an address change") {
   wait_until(
       [&] {
         for (auto* each : {&asking, &answering}) {
-          const auto done = each->advance();
+          const auto done = each->poll();
           if (!done.has_value() && !why) why = done.error();
         }
         return why.has_value();

@@ -34,7 +34,7 @@ TEST_CASE_METHOD(two_cm_ends,
     }
     CHECK(each->state() == cm_state::removed);
     check_removed(failure_of(each->disconnect()));
-    CHECK_FALSE(must(each->next_event()));
+    CHECK_FALSE(must(each->poll()));
   }
 }
 
@@ -58,7 +58,7 @@ TEST_CASE(
   auto accepted = must(bed.route().start_connect(bed.prepare(), patience));
   cm_request request = must(bed.listener.accept(patience));
   auto answering = must(std::move(request).start_accept(bed.prepare(), patience));
-  CHECK_FALSE(must(answering.advance()));
+  CHECK_FALSE(must(answering.poll()));
   auto asking = must(bed.route().start_connect(bed.prepare(), patience));
   const failing_device failing("device-fatal");
   check_removed(failure_of(std::move(asking).run()));

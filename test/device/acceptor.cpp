@@ -78,7 +78,7 @@ template <class Acceptor, class Condition>
 void serve_until(Acceptor& clients, Condition condition, const char* what) {
   wait_until(
       [&] {
-        must(clients.advance());
+        must(clients.poll());
         return condition();
       },
       what);
@@ -108,7 +108,7 @@ TEST_CASE("an acceptor connects 240 clients that connect at the same time") {
     wait_until(
         [&] {
           for (client& each : clients) {
-            if (each.met || !must(each.running->advance())) continue;
+            if (each.met || !must(each.running->poll())) continue;
             each.met.emplace(must(std::move(*each.running).finish()));
             ++done;
           }
@@ -159,7 +159,7 @@ TEST_CASE("silent clients do not delay other clients") {
       *serving.clients, [&] { return serving.clients->under_way() == 20; }, "the silent clients");
   const auto socket = serving.connect();
   auto speaking = serving.start(socket, 7);
-  serve_until(*serving.clients, [&] { return must(speaking.advance()); }, "the client that speaks");
+  serve_until(*serving.clients, [&] { return must(speaking.poll()); }, "the client that speaks");
   std::optional<acceptor::accepted> taken;
   serve_until(
       *serving.clients, [&] { return (taken = serving.clients->take()).has_value(); },
@@ -185,7 +185,7 @@ TEST_CASE("silent clients that fill all places are refused in favour of a client
   bool is_done = false;
   while (!is_done && clock::now() < end) {
     static_cast<void>(serving.clients->next(10ms));
-    is_done = must(speaking.advance());
+    is_done = must(speaking.poll());
   }
   CHECK(is_done);
   // The server refused the oldest silent clients to make room for later ones.
@@ -201,7 +201,7 @@ TEST_CASE("silent clients do not displace clients that have identified themselve
   for (std::uint32_t i = 0; i < 3; ++i) {
     sockets.push_back(serving.connect());
     waiting.push_back(serving.start(sockets.back(), i));
-    CHECK(!must(waiting.back().advance()));
+    CHECK(!must(waiting.back().poll()));
   }
   serve_until(*serving.clients, [&] { return serving.clients->under_way() == 3; }, "the clients");
   std::vector<tcp_socket> silent;
@@ -209,9 +209,7 @@ TEST_CASE("silent clients do not displace clients that have identified themselve
   serve_until(*serving.clients, [&] { return serving.clients->failed() == 19; }, "the refusals");
   serve_until(
       *serving.clients,
-      [&] {
-        return std::ranges::all_of(waiting, [](session& each) { return must(each.advance()); });
-      },
+      [&] { return std::ranges::all_of(waiting, [](session& each) { return must(each.poll()); }); },
       "the clients");
   CHECK(serving.clients->failed() == 19);
 }
@@ -303,7 +301,7 @@ TEST_CASE("a refused client causes no more events even if a child process holds 
   REQUIRE(::send(stranger.descriptor(), "GET / HTTP/1.1", 14, MSG_NOSIGNAL) == 14);
   serve_until(clients, [&] { return clients.failed() == 1; }, "the refusal");
   stranger.close();
-  must(clients.advance());
+  must(clients.poll());
   pollfd events{.fd = clients.file_descriptor(), .events = POLLIN, .revents = 0};
   CHECK(::poll(&events, 1, 0) == 0);
 }
@@ -316,13 +314,13 @@ TEST_CASE("taking a client makes the acceptor accept the next one if all places 
   auto first = serving.start(socket, 7);
   std::optional<acceptor::accepted> taken;
   serve_until(
-      clients, [&] { return must(first.advance()) && (taken = clients.take()).has_value(); },
+      clients, [&] { return must(first.poll()) && (taken = clients.take()).has_value(); },
       "the first client");
   CHECK_FALSE(clients.take());
   const tcp_socket second = serving.connect();
   pollfd events{.fd = clients.file_descriptor(), .events = POLLIN, .revents = 0};
   CHECK(::poll(&events, 1, static_cast<int>(std::chrono::milliseconds(patience).count())) == 1);
-  must(clients.advance());
+  must(clients.poll());
   CHECK(clients.under_way() == 1);
 }
 
@@ -331,17 +329,17 @@ TEST_CASE("clients beyond the limit on simultaneous handshakes wait until others
   server serving(bed, {.handshakes = 1});
   const auto first_socket = serving.connect();
   auto first = serving.start(first_socket, 1);
-  CHECK(!must(first.advance()));
+  CHECK(!must(first.poll()));
   serve_until(*serving.clients, [&] { return serving.offers == 1; }, "the first offer");
   const auto second_socket = serving.connect();
   auto third_socket = serving.connect();
   auto second = serving.start(second_socket, 2);
   {
     auto third = serving.start(third_socket, 3);
-    CHECK(!must(second.advance()));
-    CHECK(!must(third.advance()));
+    CHECK(!must(second.poll()));
+    CHECK(!must(third.poll()));
     serve_until(*serving.clients, [&] { return serving.clients->under_way() == 3; }, "all clients");
-    for (int i = 0; i < 20; ++i) must(serving.clients->advance());
+    for (int i = 0; i < 20; ++i) must(serving.clients->poll());
     CHECK(serving.offers == 1);
   }
   // A waiting client that disconnects is removed from the queue.
@@ -352,8 +350,8 @@ TEST_CASE("clients beyond the limit on simultaneous handshakes wait until others
   serve_until(
       *serving.clients,
       [&] {
-        static_cast<void>(must(first.advance()));
-        return must(second.advance());
+        static_cast<void>(must(first.poll()));
+        return must(second.poll());
       },
       "the second client");
   serve_until(
@@ -368,18 +366,17 @@ TEST_CASE("an acceptor that stops notifies pending clients and keeps connected o
   server serving(bed);
   const auto socket = serving.connect();
   auto done = serving.start(socket, 1);
-  serve_until(*serving.clients, [&] { return must(done.advance()); }, "the first client");
+  serve_until(*serving.clients, [&] { return must(done.poll()); }, "the first client");
   serve_until(*serving.clients, [&] { return serving.clients->under_way() == 0; }, "the server");
   const auto other_socket = serving.connect();
   auto other = serving.start(other_socket, 2);
-  CHECK(!must(other.advance()));
+  CHECK(!must(other.poll()));
   serve_until(
       *serving.clients, [&] { return serving.clients->under_way() == 1; }, "the second client");
   serving.clients->stop();
   CHECK(serving.clients->is_stopped());
-  wait_until([&] { return !other.advance().has_value(); }, "the refusal");
-  CHECK(failure_of(other.advance()).message().find("the acceptor was stopped") !=
-        std::string::npos);
+  wait_until([&] { return !other.poll().has_value(); }, "the refusal");
+  CHECK(failure_of(other.poll()).message().find("the acceptor was stopped") != std::string::npos);
   CHECK(must(serving.clients->next(patience)).met.theirs == 1);
   CHECK(failure_of(serving.clients->next(patience)) == error_kind::not_connected);
   CHECK(failure_of(tcp_socket::connect("127.0.0.1", serving.port, patience)) ==
@@ -391,14 +388,13 @@ TEST_CASE("an acceptor that stops keeps a client whose last frame has arrived") 
   server serving(bed);
   const auto socket = serving.connect();
   auto client = serving.start(socket, 1);
-  CHECK(!must(client.advance()));
+  CHECK(!must(client.poll()));
   serve_until(*serving.clients, [&] { return serving.offers == 1; }, "the offer");
   // Usually, the client now gets the offer and reports that it is ready before the server is ready.
   // Its exchange is then over before the server has read the last frame.
   serve_until(
       *serving.clients,
-      [&] { return must(client.advance()) || (must(serving.clients->advance()), false); },
-      "the client");
+      [&] { return must(client.poll()) || (must(serving.clients->poll()), false); }, "the client");
   serving.clients->stop();
   CHECK(must(std::move(client).finish()).channel.is_connected());
   CHECK(must(serving.clients->next(patience)).met.theirs == 1);
@@ -424,7 +420,7 @@ TEST_CASE("an acceptor that is stopped by its own prepare function notifies the 
   std::optional<error> nested;
   in_the_middle = [&] {
     clients.stop();
-    nested = failure_of(clients.advance());
+    nested = failure_of(clients.poll());
   };
   const auto socket = must(tcp_socket::connect("127.0.0.1", port, patience));
   auto client = must(
@@ -433,7 +429,7 @@ TEST_CASE("an acceptor that is stopped by its own prepare function notifies the 
   serve_until(
       clients,
       [&] {
-        const auto step = client.advance();
+        const auto step = client.poll();
         if (!step.has_value()) told = failure_of(step);
         return told.has_value();
       },
@@ -454,7 +450,7 @@ TEST_CASE("an acceptor accepts a limited number of clients per second") {
   const auto begun = clock::now();
   // The descriptor becomes readable as soon as the acceptor may accept the next client.
   while (serving.clients->under_way() < 8) {
-    must(serving.clients->advance());
+    must(serving.clients->poll());
     pollfd entry{.fd = serving.clients->file_descriptor(), .events = POLLIN, .revents = 0};
     if (serving.clients->under_way() < 8) REQUIRE(::poll(&entry, 1, 20000) == 1);
   }
@@ -487,7 +483,7 @@ TEST_CASE("a moved-from acceptor has no clients and returns an error") {
   server serving(bed);
   acceptor moved = std::move(*serving.clients);
   acceptor& empty = *serving.clients;
-  for (const error& told : {failure_of(empty.advance()), failure_of(empty.next(patience))}) {
+  for (const error& told : {failure_of(empty.poll()), failure_of(empty.next(patience))}) {
     CHECK(told == error_kind::invalid_input);
     CHECK(told.message().find("was moved from") != std::string::npos);
   }

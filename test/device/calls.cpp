@@ -42,6 +42,8 @@ struct verbspp::codec<boastful> {
 
 namespace {
 
+static_assert(EventSource<service>);
+
 struct boast_method : echo_method {
   using request = boastful;
 };

@@ -424,7 +424,7 @@ TEST_CASE("a wait ends at once while a result is unread") {
     must(second.wait(patience));
 
     auto fourth = post_write();
-    until([&] { return messages.next() || ends.left.outstanding() == messages.posted(); });
+    until([&] { return messages.poll() || ends.left.outstanding() == messages.posted(); });
     CHECK(has_news());
     must(fourth.wait(patience));
 
@@ -434,7 +434,7 @@ TEST_CASE("a wait ends at once while a result is unread") {
     must(ends.left.write({.elements = from.gather(), .remote = to.remote()}, patience));
     CHECK(has_news());
     CHECK(has_news());
-    CHECK(messages.next().has_value());
+    CHECK(messages.poll().has_value());
     static_cast<void>(ends.left.wait(short_limit));
     CHECK(must(ends.left.wait(short_limit)) == wait_end::limit);
 

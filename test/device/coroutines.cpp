@@ -112,7 +112,7 @@ TEST_CASE("awaited requests wait for room in the queue in order") {
     wait_until(
         [&] {
           ends.left.poll();
-          if (auto next = messages.next()) arrived = must(std::move(*next));
+          if (auto next = messages.poll()) arrived = must(std::move(*next));
           return arrived.has_value();
         },
         "a message");

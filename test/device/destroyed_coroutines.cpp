@@ -199,7 +199,7 @@ TEST_CASE("coroutines that are destroyed at random moments damage no message and
         left.poll();
         break;
     }
-    while (auto next = messages.next()) {
+    while (auto next = messages.poll()) {
       const message arrived = must(std::move(*next));
       CHECK(std::ranges::equal(arrived.bytes(), pattern(arrived.size(), 9)));
     }
@@ -208,7 +208,7 @@ TEST_CASE("coroutines that are destroyed at random moments damage no message and
     const endpoint right_end = must(ends.right.renew());
     const endpoint left_end = must(left.renew());
     for (auto& each : running) CHECK((!each || each->is_done()));
-    static_cast<void>(messages.next());
+    static_cast<void>(messages.poll());
     must(left.handshake(right_end));
     must(ends.right.handshake(left_end));
   }
@@ -216,7 +216,7 @@ TEST_CASE("coroutines that are destroyed at random moments damage no message and
   wait_until(
       [&] {
         left.poll();
-        while (auto next = messages.next()) static_cast<void>(must(std::move(*next)));
+        while (auto next = messages.poll()) static_cast<void>(must(std::move(*next)));
         return left.outstanding() == 0;
       },
       "the last requests");

@@ -56,7 +56,7 @@ template <class Session>
   bool is_cancelled = false;
   serve(session, [&] {
     ++rounds;
-    const result<bool> seen = session.advance();
+    const result<bool> seen = session.poll();
     is_cancelled = seen.has_error() && seen.error() == error_kind::cancelled;
     return seen.has_error() || seen.value();
   });

@@ -106,7 +106,7 @@ TEST_CASE("a loop is woken for each of many messages of an inbox") {
   const int descriptor = arrivals.file_descriptor();
   CHECK(descriptor == ends.left.file_descriptor());
   serve(arrivals, [&] {
-    while (auto next = arrivals.next()) {
+    while (auto next = arrivals.poll()) {
       static_cast<void>(must(std::move(*next)));
       ++count;
       static_cast<void>(must(ends.left.post_send({})));
@@ -440,7 +440,7 @@ TEST_CASE("a loop continues when places return to a pool that was empty") {
     CHECK(arrivals.deadline() == (wait_limit::time_point::max)());
     std::vector<message> kept;
     const auto take = [&] {
-      while (auto next = arrivals.next()) kept.push_back(must(std::move(*next)));
+      while (auto next = arrivals.poll()) kept.push_back(must(std::move(*next)));
     };
     for (int i = 0; i < 4; ++i) must(ends.right.send({}, patience));
     serve(arrivals, [&] {
@@ -455,7 +455,7 @@ TEST_CASE("a loop continues when places return to a pool that was empty") {
       is_given_back = true;
     });
     serve(arrivals, [&] {
-      if (!is_given_back) return arrivals.next().has_value();
+      if (!is_given_back) return arrivals.poll().has_value();
       take();
       return kept.size() == 1;
     });
@@ -479,12 +479,12 @@ TEST_CASE("an event loop drives an exchange, an acceptor and a meeting") {
       auto session =
           must(number_session::start(socket.descriptor(), must(bed.domain.build_channel().build()),
                                      std::uint32_t{8}, patience));
-      serve(session, [&] { return must(session.advance()); });
+      serve(session, [&] { return must(session.poll()); });
       return must(std::move(session).finish()).theirs;
     });
     std::optional<std::uint32_t> number;
     serve(clients, [&] {
-      must(clients.advance());
+      must(clients.poll());
       if (clients.under_way() == 0 && must(clients.request_notification()))
         number = clients.take()->met.theirs;
       return number.has_value();
@@ -500,7 +500,7 @@ TEST_CASE("an event loop drives an exchange, an acceptor and a meeting") {
       auto session =
           must(number_meeting::start(own, "127.0.0.1", std::to_string(peer.port()),
                                      must(bed.domain.build_channel().build()), number, patience));
-      serve(session, [&] { return must(session.advance()); });
+      serve(session, [&] { return must(session.poll()); });
       return must(std::move(session).finish()).met.theirs;
     };
     auto other = std::async(std::launch::async, [&] { return meet_from(right, left, 2); });
@@ -513,7 +513,7 @@ TEST_CASE("an event loop drives an exchange, an acceptor and a meeting") {
                                               std::uint32_t{8}, short_limit));
     std::optional<error> told;
     serve(session, [&] {
-      const auto step = session.advance();
+      const auto step = session.poll();
       if (step.has_error()) told = step.error();
       return told.has_value();
     });

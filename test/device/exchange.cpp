@@ -36,8 +36,8 @@ void run(Left& left, Right& right) {
   while (!is_left_over || !is_right_over) {
     if (clock::now() > deadline) throw failure(__FILE__, __LINE__, "the exchange does not end");
     const auto over = [](const result<bool>& step) { return step.has_error() || step.value(); };
-    is_left_over = over(left.advance());
-    is_right_over = over(right.advance());
+    is_left_over = over(left.poll());
+    is_right_over = over(right.poll());
   }
 }
 
@@ -155,11 +155,11 @@ TEST_CASE_METHOD(
       auto other = must(
           session::start(sockets[1], detail::channel_in_place{&right}, std::tuple<>(), patience));
       while (!left.is_connected()) {
-        static_cast<void>(must(other.advance()));
-        static_cast<void>(must(one->advance()));
+        static_cast<void>(must(other.poll()));
+        static_cast<void>(must(one->poll()));
       }
     }
-    wait_until([&] { return !one->advance().has_value(); }, "the failure");
+    wait_until([&] { return !one->poll().has_value(); }, "the failure");
     CHECK(left.is_connected());
     one.reset();
     CHECK(left.state() == channel_state::closed);
@@ -226,14 +226,14 @@ TEST_CASE("an exchange that is abandoned releases the objects that it owns") {
         sockets[1], must(bed.domain.build_channel().build()), std::tuple<>(), patience)));
     bool is_over = false;
     for (int i = 0; i < steps && !is_over; ++i) {
-      is_over = right->advance().value();
-      static_cast<void>(left.advance());
+      is_over = right->poll().value();
+      static_cast<void>(left.poll());
     }
     if (is_over) break;
     right.reset();
     sockets.close(1);
-    wait_until([&] { return !left.advance().has_value(); }, "the failure");
-    CHECK(failure_of(left.advance()) == error_kind::not_connected);
+    wait_until([&] { return !left.poll().has_value(); }, "the failure");
+    CHECK(failure_of(left.poll()) == error_kind::not_connected);
   }
 }
 
@@ -282,7 +282,7 @@ met_by_proxy through_proxy(const testbed& bed, const std::array<socket_pair*, 2>
       [&] {
         for (std::size_t i = 0; i < 2; ++i) {
           if (!are_over[i]) {
-            const auto step = sides[i]->advance();
+            const auto step = sides[i]->poll();
             are_over[i] = step.has_error() || step.value();
           }
           hand_on(i);
@@ -344,7 +344,7 @@ TEST_CASE_METHOD(two_sides,
              told.message().find("was moved from, or its result was already taken") !=
                  std::string::npos;
     };
-    CHECK(refused(failure_of(empty.advance())));
+    CHECK(refused(failure_of(empty.poll())));
     CHECK(refused(failure_of(std::move(empty).finish())));
     CHECK(refused(failure_of(std::move(empty).run())));
     empty.refuse(error(error_kind::cancelled, "test", "no peer receives this"));

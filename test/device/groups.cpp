@@ -2,6 +2,7 @@
 #include "groups.hpp"
 
 #include "channels.hpp"
+#include "event_loop.hpp"
 #include "failing_verb.hpp"
 
 #include <array>
@@ -311,6 +312,22 @@ TEST_CASE("numbers beyond a group's size are refused before anything is posted")
   CHECK(failure_of(none.poll(slot)) == error_kind::invalid_input);
   CHECK(failure_of(none.wait(slot, short_limit)) == error_kind::invalid_input);
   CHECK(failure_of(none.add(channel())) == error_kind::invalid_input);
+}
+
+static_assert(EventSource<group>);
+
+TEST_CASE("an event loop waits for the channels of a group") {
+  const testbed bed;
+  std::vector<group> all = connect_groups(
+      2, [&] { return prepare_group(bed.domain.build_channel().waiting(wait_mode::sleep()), 2); });
+  buffer<> into(bed.domain, block);
+  buffer<> from(bed.domain, pattern(block, 3));
+  auto received = must(all[0][1].post_receive({.elements = into.scatter()}));
+  CHECK_FALSE(must(all[0].request_notification()));
+  must(all[1][0].send({.elements = from.gather()}));
+  serve(all[0], [&] { return must(all[0].poll()), received.poll().has_value(); });
+  CHECK(part_of(into, 0) == part_of(from, 0));
+  CHECK(all[0].deadline() == (clock::time_point::max)());
 }
 
 TEST_CASE_METHOD(four_members,
@@ -692,6 +709,10 @@ TEST_CASE_METHOD(four_members, "a group that was moved from is empty") {
   channel some;
   CHECK_THAT(failure_of(moved_from.add(std::move(some))).message(),
              Catch::Contains("this group is empty"));
-  CHECK_THAT(failure_of(moved_from.poll(std::span<arrival>())).message(),
-             Catch::Contains("this group is empty"));
+  for (const error& told :
+       {failure_of(moved_from.poll(std::span<arrival>())), failure_of(moved_from.poll()),
+        failure_of(moved_from.request_notification())})
+    CHECK_THAT(told.message(), Catch::Contains("this group is empty"));
+  CHECK(moved_from.file_descriptor() == -1);
+  CHECK(moved_from.deadline() == (clock::time_point::max)());
 }

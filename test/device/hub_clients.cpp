@@ -103,8 +103,8 @@ template <class Acceptor>
       socket.descriptor(), must(bed.domain.build_channel().build()), std::uint32_t{5}, patience));
   wait_until(
       [&] {
-        must(clients.advance());
-        return must(session.advance()) && clients.under_way() == 0;
+        must(clients.poll());
+        return must(session.poll()) && clients.under_way() == 0;
       },
       "the exchange");
   return must(std::move(session).finish()).channel;

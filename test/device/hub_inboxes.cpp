@@ -73,7 +73,7 @@ TEST_CASE("an inbox returns the messages of its channel from the pool of a hub i
   served_clients all(2);
   inbox messages = must(inbox::open(*all.here[0], all.pool));
   CHECK(messages.posted() == 0);
-  CHECK_FALSE(messages.next());
+  CHECK_FALSE(messages.poll());
   for (int i = 0; i < 200; ++i) {
     const std::string text = std::to_string(i);
     send_text(all.there[0], text);
@@ -286,7 +286,7 @@ TEST_CASE("an inbox gets the messages of a client in a table") {
       [&] {
         auto turn = must(clients.wait(patience));
         CHECK_FALSE(turn.next());
-        while (auto next = turn.data()->next()) seen += text_of(must(std::move(*next))) + ' ';
+        while (auto next = turn.data()->poll()) seen += text_of(must(std::move(*next))) + ' ';
         return seen == "early late ";
       },
       "both messages");

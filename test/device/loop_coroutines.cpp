@@ -123,7 +123,7 @@ routine talk(event_loop& loop, const testbed& bed, const message_pool& pool,
     const std::string text = std::to_string(i);
     VERBSPP_CO_TRYV(met.channel.post_send({.elements = inline_payload(std::string_view(text))}));
     VERBSPP_CO_TRY(answer,
-                   co_await loop.async_until(messages, [](inbox& from) { return from.next(); }));
+                   co_await loop.async_until(messages, [](inbox& from) { return from.poll(); }));
     if (text_of(answer) == text) ++answers;
   }
   co_return success();

@@ -131,12 +131,12 @@ TEST_CASE_METHOD(two_places, "strangers that connect repeatedly do not displace 
   bool is_done = false;
   wait_until(
       [&] {
-        static_cast<void>(must(coming.advance()));
+        static_cast<void>(must(coming.poll()));
         std::vector<tcp_socket> strangers;
         for (std::size_t i = 0; i < count && !is_done; ++i)
           strangers.push_back(must(tcp_socket::connect("127.0.0.1", left.port, patience)));
-        is_done = must(staying.advance());
-        return is_done && must(coming.advance());
+        is_done = must(staying.poll());
+        return is_done && must(coming.poll());
       },
       "the meeting");
   CHECK(must(std::move(staying).finish()).met.theirs == 2);
@@ -150,7 +150,7 @@ TEST_CASE_METHOD(two_places, "a meeting waits while no descriptor is left for a 
   pollfd arrived{.fd = left.listener.descriptor(), .events = POLLIN, .revents = 0};
   wait_until(
       [&] {
-        static_cast<void>(must(coming.advance()));
+        static_cast<void>(must(coming.poll()));
         return ::poll(&arrived, 1, 0) == 1;
       },
       "the connection");
@@ -158,7 +158,7 @@ TEST_CASE_METHOD(two_places, "a meeting waits while no descriptor is left for a 
   REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
   const rlimit none_left{.rlim_cur = 1, .rlim_max = before.rlim_max};  // descriptor 0 is in use
   REQUIRE(::setrlimit(RLIMIT_NOFILE, &none_left) == 0);
-  const auto without = staying.advance();
+  const auto without = staying.poll();
   REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
   CHECK(!must(without));
   auto other = std::async(std::launch::async, [&] { return must(std::move(coming).run()); });
@@ -179,7 +179,7 @@ TEST_CASE_METHOD(two_places, "a meeting that fails sends the reason to the ends 
   const tcp_socket other = must(tcp_socket::connect("127.0.0.1", left.port, patience));
   pollfd arrived{.fd = left.listener.descriptor(), .events = POLLIN, .revents = 0};
   wait_until([&] { return ::poll(&arrived, 1, 0) == 1; }, "the connection");
-  CHECK_FALSE(must(staying.advance()));
+  CHECK_FALSE(must(staying.poll()));
   REQUIRE(::shutdown(left.listener.descriptor(), SHUT_RD) == 0);
   const error why = [&] {
     auto failing = std::move(staying);
@@ -216,7 +216,7 @@ TEST_CASE_METHOD(two_places, "silent strangers that fill all places are displace
   std::vector<tcp_socket> strangers;
   for (int i = 0; i < 100; ++i) {
     strangers.push_back(must(tcp_socket::connect("127.0.0.1", left.port, patience)));
-    static_cast<void>(must(staying.advance()));
+    static_cast<void>(must(staying.poll()));
   }
   auto other =
       std::async(std::launch::async, [&] { return meet_at(bed, right, left.port, 2, patience); });
@@ -288,7 +288,7 @@ TEST_CASE("an event loop drives many meetings at once on one thread") {
   for (std::size_t done = 0; done < sessions.size();) {
     REQUIRE(::poll(entries.data(), entries.size(), 20'000) > 0);
     for (std::size_t i = 0; i < sessions.size(); ++i) {
-      if (entries[i].revents == 0 || !must(sessions[i].advance())) continue;
+      if (entries[i].revents == 0 || !must(sessions[i].poll())) continue;
       are_done[i] = true;
       entries[i].fd = -1;
       ++done;
@@ -312,14 +312,14 @@ TEST_CASE("the descriptor of a meeting reports its timeout and its failure persi
   auto alone = start_at(bed, own, "127.0.0.1", closed.text(), 1, 100ms);
   pollfd entry{.fd = alone.file_descriptor(), .events = POLLIN, .revents = 0};
   const auto deadline = clock::now() + patience;
-  auto step = alone.advance();
+  auto step = alone.poll();
   while (step.has_value()) {
     if (clock::now() > deadline) throw failure(__FILE__, __LINE__, "the meeting does not end");
     REQUIRE(::poll(&entry, 1, 20'000) == 1);
-    step = alone.advance();
+    step = alone.poll();
   }
   CHECK(step.error() == error_kind::timed_out);
-  CHECK(failure_of(alone.advance()).message() == step.error().message());
+  CHECK(failure_of(alone.poll()).message() == step.error().message());
   const auto start = [&](const char* host, const char* port) {
     return failure_of(number_session::start(own.listener, host, port,
                                             must(bed.domain.build_channel().build()), 1, patience));
@@ -331,7 +331,7 @@ TEST_CASE("the descriptor of a meeting reports its timeout and its failure persi
 TEST_CASE_METHOD(two_places,
                  "a meeting that was moved from or has finished is refused with a message") {
   const auto check_empty = [](number_session& empty) {
-    for (const error& told : {failure_of(empty.advance()), failure_of(std::move(empty).finish()),
+    for (const error& told : {failure_of(empty.poll()), failure_of(std::move(empty).finish()),
                               failure_of(std::move(empty).run())}) {
       CHECK(told == error_kind::invalid_input);
       CHECK(told.message().find("was moved from, or its result was already taken") !=
@@ -347,8 +347,8 @@ TEST_CASE_METHOD(two_places,
   bool is_two_done = false;
   wait_until(
       [&] {
-        is_one_done = must(one.advance());
-        is_two_done = must(two.advance());
+        is_one_done = must(one.poll());
+        is_two_done = must(two.poll());
         return is_one_done && is_two_done;
       },
       "the meeting");
@@ -360,8 +360,8 @@ TEST_CASE_METHOD(two_places, "an end continues to wait for a peer after another 
   auto staying = start_at(bed, left, "127.0.0.1", right.port, 1);
   {
     auto leaving = start_at(bed, right, "127.0.0.1", left.port, 2);
-    static_cast<void>(must(leaving.advance()));
-    static_cast<void>(must(staying.advance()));
+    static_cast<void>(must(leaving.poll()));
+    static_cast<void>(must(staying.poll()));
   }
   auto again =
       std::async(std::launch::async, [&] { return meet_at(bed, right, left.port, 3, patience); });

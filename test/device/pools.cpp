@@ -193,7 +193,7 @@ TEST_CASE("an inbox returns messages in order and keeps receives posted") {
   // The lambdas capture these references because clang 14 cannot capture structured bindings.
   channel& here = ends.left;
   channel& there = ends.right;
-  CHECK_FALSE(arrivals.next());
+  CHECK_FALSE(arrivals.poll());
 
   buffer<> from(bed.domain, pattern(64, 4));
   const std::size_t count = 100;
@@ -206,7 +206,7 @@ TEST_CASE("an inbox returns messages in order and keeps receives posted") {
                       .immediate = immediate_data(static_cast<std::uint32_t>(sent))}));
       ++sent;
     }
-    auto arrived = arrivals.next();
+    auto arrived = arrivals.poll();
     if (!arrived) continue;
     message what = must(std::move(*arrived));
     CHECK(what.immediate() == immediate_data(static_cast<std::uint32_t>(taken)));
@@ -249,13 +249,13 @@ TEST_CASE("an inbox returns messages in order and keeps receives posted") {
     wait_until([&] { return there.poll(), there.outstanding() < 8; }, "the message");
     must(there.close());
     CHECK(must(arrivals.wait(patience)).size() == 3);
-    CHECK(failure_of(*arrivals.next()) == error_kind::not_connected);
+    CHECK(failure_of(*arrivals.poll()) == error_kind::not_connected);
     CHECK(failure_of(arrivals.wait()) == error_kind::not_connected);
     CHECK(arrivals.posted() == 0);
     check_places(pool);
     SECTION("the cause is reported until the channel is renewed") {
       static_cast<void>(must(there.renew()));
-      CHECK_FALSE(arrivals.next());
+      CHECK_FALSE(arrivals.poll());
       CHECK(arrivals.posted() == 8);
       static_cast<void>(must(here.renew()));
       must(here.handshake(there.endpoint()));
@@ -266,12 +266,12 @@ TEST_CASE("an inbox returns messages in order and keeps receives posted") {
   }
   SECTION("an inbox can outlive its channel") {
     there = channel();
-    CHECK(failure_of(*arrivals.next()) == error_kind::not_connected);
+    CHECK(failure_of(*arrivals.poll()) == error_kind::not_connected);
   }
   SECTION("a channel can outlive its inbox and drops later messages") {
     {
       const auto gone = std::move(arrivals);
-      CHECK(failure_of(*arrivals.next()) == error_kind::invalid_input);
+      CHECK(failure_of(*arrivals.poll()) == error_kind::invalid_input);
       CHECK(failure_of(arrivals.wait()) == error_kind::invalid_input);
     }
     must(here.send({.elements = from.gather(0, 5)}));
@@ -288,7 +288,7 @@ TEST_CASE("an inbox returns messages in order and keeps receives posted") {
   }
   here = channel();
   there = channel();
-  if (arrivals.posted() != 0) CHECK(failure_of(*arrivals.next()) == error_kind::not_connected);
+  if (arrivals.posted() != 0) CHECK(failure_of(*arrivals.poll()) == error_kind::not_connected);
   check_places(pool);
 }
 
@@ -330,7 +330,7 @@ TEST_CASE("several inboxes and a handle share a receive queue") {
   SECTION("until the channel is renewed") {
     must(ends.right.renew());
     CHECK(second_pool.available() == 8);
-    CHECK_FALSE(first.next());
+    CHECK_FALSE(first.poll());
     must(ends.left.renew());
     must(ends.left.handshake(ends.right.endpoint()));
     must(ends.right.handshake(ends.left.endpoint()));
@@ -391,7 +391,7 @@ TEST_CASE("repeatedly renewing a channel with an inbox keeps no earlier connecti
   buffer<> from(bed.domain, 64);
   for (int i = 0; i < 8; ++i) {
     must(ends.left.renew());
-    static_cast<void>(messages.next());
+    static_cast<void>(messages.poll());
     CHECK(core.sends().kept_connections() == 1);
   }
   // The handle to a send that has not finished keeps the send's connection alive.
@@ -402,7 +402,7 @@ TEST_CASE("repeatedly renewing a channel with an inbox keeps no earlier connecti
   CHECK(core.sends().kept_connections() == 2);
   // The next call to `next` posts the receives on the new connection.
   CHECK(messages.posted() == 0);
-  CHECK_FALSE(messages.next());
+  CHECK_FALSE(messages.poll());
   CHECK(messages.posted() == 4);
 }
 
@@ -499,7 +499,7 @@ TEST_CASE("all places return to the pool in whatever order channels are destroye
           }
           break;
         case 2:
-          if (auto arrived = arrivals->next(); arrived && arrived->has_value())
+          if (auto arrived = arrivals->poll(); arrived && arrived->has_value())
             kept.push_back(std::move(*arrived).assume_value());
           break;
         default:

@@ -438,7 +438,7 @@ TEST_CASE("senders that are stopped at random moments lose neither memory nor me
       [&] {
         left.poll();
         ends.right.poll();
-        while (auto next = messages.next()) static_cast<void>(must(std::move(*next)));
+        while (auto next = messages.poll()) static_cast<void>(must(std::move(*next)));
         return left.outstanding() == 0;
       },
       "the last requests");

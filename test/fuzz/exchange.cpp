@@ -50,7 +50,7 @@ detail::owned<exchange_core> side(int socket) {
 
 /// Advances the exchange by one step. \returns true if the exchange has succeeded or failed
 bool advance(exchange_core& core) {
-  const auto step = core.advance();
+  const auto step = core.poll();
   if (!step.has_value()) {
     require(step.error().message().size() > 10);
     require(step.error().message().size() == step.error().format({}));

@@ -104,7 +104,7 @@ TEST_CASE("one thread drives a barrier on several ranks, and none is done before
           if (rank != late) early.push_back(rank);
         sessions started = start(all.ranks, early, patience, kind);
         if (late == 0) check_none_is_done(started);
-        REQUIRE(advance_each(started) == 0);
+        REQUIRE(poll_each(started) == 0);
         started[late].emplace(must(all.ranks[late].start_barrier(patience, kind)));
         for (const auto& result : finish(started)) CHECK(result->has_value());
       }
@@ -125,7 +125,7 @@ TEST_CASE("sessions and blocking calls take part in the same barrier") {
         } else {
           barrier_session session = must(all.ranks[rank].start_barrier(patience, kind));
           if (rank == 0)
-            serve(session, [&] { return must(session.advance()); });  // woken by its descriptor
+            serve(session, [&] { return must(session.poll()); });  // woken by its descriptor
           require(std::move(session).run().has_value(), "the session failed");
         }
         require(come >= round * count, "a rank left the barrier before all had arrived");
@@ -266,7 +266,7 @@ TEST_CASE("repeated requests for a notification do not postpone it") {
     CHECK_FALSE(must(started[0]->request_notification()));
     pollfd entry{.fd = started[0]->file_descriptor(), .events = POLLIN, .revents = 0};
     CHECK(::poll(&entry, 1, 0) == 1);
-    CHECK_FALSE(must(started[0]->advance()));
+    CHECK_FALSE(must(started[0]->poll()));
     CHECK_FALSE(must(started[0]->request_notification()));
   }
   CHECK(all.ranks[1].barrier(patience));
@@ -484,7 +484,7 @@ TEST_CASE("a world with a session in progress refuses other steps") {
 TEST_CASE("the next barrier may start before the results of the last one are taken") {
   local_worlds all(2);
   sessions first = start(all.ranks, {0, 1}, patience);
-  wait_until([&] { return advance_each(first) == 2; }, "the end of the barrier");
+  wait_until([&] { return poll_each(first) == 2; }, "the end of the barrier");
   check_next_barrier(all.ranks);
   for (const auto& result : finish(first)) CHECK(result->has_value());
 }
@@ -511,7 +511,7 @@ TEST_CASE("a session and its world may be moved") {
   CHECK(moved.file_descriptor() == descriptor);
   // NOLINTBEGIN(bugprone-use-after-move)
   CHECK(first.file_descriptor() == -1);
-  CHECK(failure_of(first.advance()).kind() == error_kind::invalid_input);
+  CHECK(failure_of(first.poll()).kind() == error_kind::invalid_input);
   CHECK(failure_of(first.request_notification()).kind() == error_kind::invalid_input);
   CHECK(kind_of(std::move(first).finish()) == error_kind::invalid_input);
   CHECK(kind_of(std::move(first).run()) == error_kind::invalid_input);
@@ -520,7 +520,7 @@ TEST_CASE("a session and its world may be moved") {
   CHECK(failure_of(all.ranks[0].start_barrier(patience)).kind() == error_kind::invalid_input);
   barrier_session other = must(all.ranks[1].start_barrier(patience));
   CHECK_FALSE(must(moved.request_notification()));
-  wait_until([&] { return must(moved.advance()) && must(other.advance()); }, "the barrier");
+  wait_until([&] { return must(moved.poll()) && must(other.poll()); }, "the barrier");
   CHECK(must(moved.request_notification()));
   CHECK(std::move(moved).finish().has_value());
   // NOLINTNEXTLINE(bugprone-use-after-move)
@@ -540,7 +540,7 @@ TEST_CASE("a session whose world is destroyed is cancelled, and the others are n
   {
     const world leaves = std::move(all.ranks[1]);
   }
-  CHECK(must(started[1]->advance()));
+  CHECK(must(started[1]->poll()));
   const auto results = finish(started);
   CHECK_FALSE(results[1]->error().peer());
   CHECK(kind_of(*results[1]) == error_kind::cancelled);

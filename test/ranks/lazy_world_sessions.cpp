@@ -78,7 +78,7 @@ TEST_CASE("a session that waits only for its requests answers other ranks of a l
     started[rank].emplace(
         must(all.ranks[rank].start_barrier({0, 1}, 3 * patience, barrier_kind::centralized)));
   check_none_is_done(started);
-  while_served([&] { static_cast<void>(started[0]->advance()); },
+  while_served([&] { static_cast<void>(started[0]->poll()); },
                [&] {
                  require(all.ranks[2].peers().connect({0}, patience).has_value(),
                          "rank 0 did not answer");
@@ -90,12 +90,25 @@ TEST_CASE("a session that waits only for its requests answers other ranks of a l
   CHECK(received.wait(patience).has_value());
 }
 
+TEST_CASE("a loop that polls the group of a lazy world answers other ranks") {
+  lazy_worlds all(2);
+  group& peers = all.ranks[0].peers();
+  const auto due = peers.deadline();
+  CHECK(due <= clock::now() + 1ms);
+  while_served([&] { must(peers.poll()); },
+               [&] {
+                 require(all.ranks[1].peers().connect({0}, patience).has_value(),
+                         "rank 0 did not answer");
+               });
+  CHECK(peers[1].is_connected());
+}
+
 TEST_CASE("a session waits for the addresses of ranks longer than one call may take") {
   stalled_worlds all;
   sessions started(2);
   for (const std::uint32_t rank : {0U, 1U})
     started[rank].emplace(must(all.made[rank]->start_barrier(3 * patience)));
-  for (int round = 0; round < 2; ++round) REQUIRE(advance_each(started) == 0);
+  for (int round = 0; round < 2; ++round) REQUIRE(poll_each(started) == 0);
   all.is_stalled = false;
   for (const auto& result : finish(started)) CHECK(result->has_value());
 }
@@ -104,7 +117,7 @@ TEST_CASE("a session may be destroyed while the addresses of ranks are missing")
   stalled_worlds all;
   sessions started(1);
   started[0].emplace(must(all.made[0]->start_barrier(3 * patience)));
-  REQUIRE(advance_each(started) == 0);
+  REQUIRE(poll_each(started) == 0);
   started[0].reset();
   all.is_stalled = false;
   static_cast<void>(all.made[1]->barrier(50ms));

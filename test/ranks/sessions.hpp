@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Shared code of the tests of barrier sessions: one thread starts and advances several of them.
+/// Shared code of the tests of barrier sessions: one thread starts and polls several of them.
 #pragma once
 
 #include "worlds.hpp"
@@ -33,9 +33,9 @@ inline constexpr std::array all_kinds{barrier_kind::centralized, barrier_kind::b
 }
 
 /// Advances each session once. \returns the number of sessions that are done
-[[nodiscard]] inline std::size_t advance_each(sessions& all) {
+[[nodiscard]] inline std::size_t poll_each(sessions& all) {
   return static_cast<std::size_t>(std::ranges::count_if(
-      all, [](auto& each) { return each.has_value() && must(each->advance()); }));
+      all, [](auto& each) { return each.has_value() && must(each->poll()); }));
 }
 
 /// Advances the sessions in turn until all of them are done. \returns the results, by rank
@@ -43,7 +43,7 @@ inline constexpr std::array all_kinds{barrier_kind::centralized, barrier_kind::b
     sessions& all, std::chrono::nanoseconds limit = patience) {
   const std::ptrdiff_t count =
       std::ranges::count_if(all, [](const auto& each) { return each.has_value(); });
-  wait_until([&] { return advance_each(all) == static_cast<std::size_t>(count); },
+  wait_until([&] { return poll_each(all) == static_cast<std::size_t>(count); },
              "the end of the barriers", limit);
   std::vector<std::optional<group_results>> results(all.size());
   for (std::size_t rank = 0; rank < all.size(); ++rank)
@@ -62,7 +62,7 @@ inline void check_next_barrier(std::vector<world>& ranks) {
 /// Advances the sessions for a while, and checks that none of them finishes.
 inline void check_none_is_done(sessions& all) {
   const auto end = clock::now() + std::chrono::milliseconds(20);
-  for (int round = 0; round < 20 || clock::now() < end; ++round) REQUIRE(advance_each(all) == 0);
+  for (int round = 0; round < 20 || clock::now() < end; ++round) REQUIRE(poll_each(all) == 0);
 }
 
 inline void check_blamed(const std::optional<group_results>& result, const numbers& ranks,

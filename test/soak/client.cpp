@@ -122,7 +122,7 @@ void client::look(bool waits) {
       return limits_.note(limit, marked, "an inbox's wait");
     return note(answer.error(), "an inbox");
   }
-  auto next = answers_->next();
+  auto next = answers_->poll();
   if (!next) return;
   if (!next->has_value()) return note(next->error(), "an inbox");
   take(std::move(*next).assume_value());

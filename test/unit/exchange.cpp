@@ -262,7 +262,7 @@ TEST_CASE("the failure of one side is reported to the other") {
     CHECK(right.message().find("the exchange was aborted") != std::string::npos);
   }
   // Later calls fail as well.
-  CHECK(!right.core().advance().has_value());
+  CHECK(!right.core().poll().has_value());
 }
 
 TEST_CASE("the reason of a refusal is read even if the peer has closed its socket") {

@@ -60,7 +60,7 @@ class side {
   /// Advances the side by one step. \returns true once the side has succeeded or failed
   bool advance() {
     if (is_done_ || failure_) return true;
-    const auto step = core_->advance();
+    const auto step = core_->poll();
     if (!step.has_value()) {
       failure_ = step.error();
     } else if (step.value() == detail::exchange_step::greeted) {

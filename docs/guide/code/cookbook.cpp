@@ -226,7 +226,7 @@ transport_result<void> run_loop(inbox& messages, int other) {
   for (;;) {
     VERBSPP_TRY(is_for_source, sleep_for(messages, other));
     if (!is_for_source) return success();
-    while (auto next = messages.next()) {
+    while (auto next = messages.poll()) {
       VERBSPP_TRY(message, *std::move(next));
       std::cout << message.size() << " bytes arrived\n";
     }

@@ -71,6 +71,7 @@ class polled_channel {
     if (!has_news.has_value() || !has_news.assume_value()) return has_news;
     return link_.outstanding() != before || link_.failure().has_value();
   }
+  void poll() noexcept { link_.poll(); }
   [[nodiscard]] wait_limit::time_point deadline() const noexcept { return link_.deadline(); }
 
  private:
@@ -545,7 +546,7 @@ class asio_channel {
   /// Waits for the next message of the inbox of this channel, and completes with a
   /// `result<message>`. No limit ends the wait. Cancellation of any type ends it, and loses no
   /// message.
-  /// \errors as `inbox::next` and `asio_source::async_wait`
+  /// \errors as `inbox::poll` and `asio_source::async_wait`
   template <class Token>
   auto async_wait(inbox& messages, Token&& token) {
     return start([&messages](channel& /*link*/,

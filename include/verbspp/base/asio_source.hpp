@@ -163,10 +163,9 @@ class asio_source {
     assert(waits_ && "this asio_source was moved from");
     return waits_->descriptor.get_executor();
   }
-  /// Waits until the source may have work. Then call the source's own function that never blocks,
-  /// such as `poll` or `advance`. Only one wait may be in progress. During the wait, do not call
-  /// functions of the source that may read its events; to call such a function, `cancel` the wait,
-  /// and start another wait afterwards.
+  /// Waits until the source may have work. Then call the source's `poll`. Only one wait may be in
+  /// progress. During the wait, do not call functions of the source that may read its events; to
+  /// call such a function, `cancel` the wait, and start another wait afterwards.
   ///
   /// Completes with a `result<void>`. A cancellation slot may end the wait, without effects on the
   /// source.

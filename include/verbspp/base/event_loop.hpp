@@ -168,7 +168,7 @@ class event_loop {
   result<bool> run_once(const wait_limit& limit) noexcept;
 
   /// Suspends the coroutine until the source may have work. The coroutine then calls the source's
-  /// own function, such as `poll`. The coroutine may be resumed even though there is no work.
+  /// `poll`. The coroutine may be resumed even though there is no work.
   /// \errors those of `request_notification`
   template <EventSource Source>
   [[nodiscard]] auto async_ready(Source& source) noexcept {
@@ -193,14 +193,14 @@ class event_loop {
   /// manager, or a barrier of a world. Returns the result of the session's `finish`. The session is
   /// moved into the awaitable. Destroying the coroutine destroys the session, which notifies the
   /// peer of an exchange or a connection, or the other ranks of a barrier.
-  /// \errors those of the session's `advance` and `finish`, and of `request_notification`. The wait
+  /// \errors those of the session's `poll` and `finish`, and of `request_notification`. The wait
   /// has the limit that the session was created with
   template <EventSource Session>
     requires(!std::is_reference_v<Session>)
   [[nodiscard]] auto async_run(Session&& session) noexcept {
     using outcome = decltype(std::forward<Session>(session).finish());
     const auto look = [](Session& running) noexcept -> std::optional<outcome> {
-      const result<bool> is_done = running.advance();
+      const result<bool> is_done = running.poll();
       if (!is_done.has_value()) return outcome(is_done.assume_error());
       if (!is_done.assume_value()) return std::nullopt;
       return std::move(running).finish();
@@ -238,11 +238,11 @@ class event_loop {
   template <EventSource Listener>
   [[nodiscard]] auto async_accept(Listener& listener,
                                   const wait_limit& limit = wait_limit::forever()) noexcept {
-    using request = typename decltype(listener.try_accept())::value_type::value_type;
+    using request = typename decltype(listener.poll())::value_type::value_type;
     return async_until(
         listener,
         [](Listener& from) noexcept -> std::optional<result<request>> {
-          auto taken = from.try_accept();
+          auto taken = from.poll();
           if (!taken.has_value()) return result<request>(taken.assume_error());
           if (!taken.assume_value()) return std::nullopt;
           return result<request>(std::move(*taken.assume_value()));

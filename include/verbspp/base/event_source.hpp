@@ -9,15 +9,15 @@
 namespace verbspp {
 
 /// An object for which an event loop of the program can wait: a channel, an inbox, a hub, its table
-/// of clients, a service of calls, an acceptor, a session, or an object of the connection manager.
+/// of clients, a group, a service of calls, an acceptor, a session, or an object of the connection
+/// manager.
 ///
 /// A round of a loop has three steps:
 ///
 /// 1. `request_notification()`. If it returns true, there may be work already: go to step 3.
 /// 2. Sleep until `file_descriptor()` is readable, or until `deadline()`.
-/// 3. Let the object work, with its own function that never blocks: `poll` of a channel, a hub, its
-///    clients or a service, `next` of an inbox, `advance` of an acceptor, a session or a resolver,
-///    `try_accept` of a listener, `next_event` of a connection. Then start again at step 1.
+/// 3. Let the object work: `poll()` never blocks. It returns what it finds, such as the message of
+///    an inbox, or whether a session is done. Then start again at step 1.
 ///
 /// No event is lost if, between step 1 and the sleep, only `file_descriptor`, `events` (see below)
 /// and `deadline` are called on the object. The descriptor works with poll, select, and
@@ -31,6 +31,7 @@ template <class Source>
 concept EventSource = requires(Source& source, const Source& unchanged) {
   { unchanged.file_descriptor() } noexcept -> std::same_as<int>;
   { source.request_notification() } noexcept -> std::same_as<result<bool>>;
+  source.poll();
   { unchanged.deadline() } noexcept -> std::same_as<wait_limit::time_point>;
 };
 

@@ -46,12 +46,12 @@ struct inbox_options {
 /// If the inbox is opened before the handshake, receives are ready for the peer's first message.
 /// The inbox does not allocate memory for messages: each message that is dropped or forwarded makes
 /// room for another. If the pool has no free place, the inbox continues with the receives that are
-/// already posted. Once places have been returned to the pool, a later call of `next` or `wait`
+/// already posted. Once places have been returned to the pool, a later call of `poll` or `wait`
 /// fills the queue again.
 ///
 /// When the channel breaks, messages that had arrived are still returned, and all other places
-/// return to the pool. After that, `next` and `wait` return the cause. After `channel::renew`, the
-/// next call of `next` or `wait` posts receives for the new connection; so call `next` once before
+/// return to the pool. After that, `poll` and `wait` return the cause. After `channel::renew`, the
+/// next call of `poll` or `wait` posts receives for the new connection; so call `poll` once before
 /// the handshake.
 ///
 /// If the channel belongs to a hub with a pool, its messages arrive in that pool, and the hub posts
@@ -84,12 +84,12 @@ class inbox {
   /// Returns the next message if one has arrived; never blocks.
   /// \errors the reason why the channel is broken or closed; those of posting receives, once no
   /// receives are posted; `invalid_input` if the inbox was moved from
-  [[nodiscard]] std::optional<result<message>> next() noexcept;
-  /// Used by the library only: like `next`, but does not poll for completions.
+  [[nodiscard]] std::optional<result<message>> poll() noexcept;
+  /// Used by the library only: like `poll`, but does not poll for completions.
   [[nodiscard]] std::optional<result<message>> next_arrived() noexcept;
   /// Waits for the next message. If no limit is given, the channel's default limit applies. The
   /// limit only ends this call: the receives stay posted, since the pool owns their memory.
-  /// \errors as `next` and `channel::wait`; `timed_out`; `cancelled` if a stop was requested
+  /// \errors as `poll` and `channel::wait`; `timed_out`; `cancelled` if a stop was requested
   [[nodiscard]] VERBSPP_DATA_PATH result<message> wait(
       call_limit limit = call_limit::of_channel()) noexcept {
     const detail::taken_place next = take();
@@ -106,13 +106,13 @@ class inbox {
       const wait_limit& limit = detail::default_limit) noexcept;
 
   /// The descriptor for event loops (`EventSource`), which is the descriptor of the channel; -1 if
-  /// the channel has none, or if the inbox was moved from. When it is readable, call `next` until
+  /// the channel has none, or if the inbox was moved from. When it is readable, call `poll` until
   /// that returns an empty value or an error.
   [[nodiscard]] int file_descriptor() const noexcept;
   /// Like `channel::request_notification`.
   /// \errors in addition, `invalid_input` if the inbox was moved from
   [[nodiscard]] result<bool> request_notification() noexcept;
-  /// The time by which the program has to call `next`, and then `request_notification`. This is the
+  /// The time by which the program has to call `poll`, and then `request_notification`. This is the
   /// channel's deadline, or, while the pool has too few free places for the receives, 1 ms from
   /// now, because returning a place to the pool wakes no thread.
   [[nodiscard]] wait_limit::time_point deadline() const noexcept;
@@ -132,7 +132,7 @@ class inbox {
   [[nodiscard]] static result<inbox> open_shared(detail::channel_core& core,
                                                  const message_pool& pool) noexcept;
   void leave() noexcept;
-  /// Like `next`, but returns the place of the message. No place in case of an error, which
+  /// Like `poll`, but returns the place of the message. No place in case of an error, which
   /// `wait_longer` returns.
   [[nodiscard]] detail::taken_place take() noexcept;
   /// Implements `wait`, if no message has arrived.

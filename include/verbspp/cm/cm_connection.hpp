@@ -58,16 +58,16 @@ class cm_connection {
   /// Waits until either end has ended the connection. If the peer has ended it, this call
   /// acknowledges that to the peer.
   /// \errors `timed_out`, `cancelled` when the limit is reached; the connection is then unchanged.
-  /// `not_found` if the device was removed; as `next_event`
+  /// `not_found` if the device was removed; as `poll`
   [[nodiscard]] result<void> wait_for_end(const wait_limit& limit) noexcept;
 
   /// Returns the next event, or nothing if none is available; never blocks. On a `disconnected`
   /// event, this function also acknowledges to the peer that the connection has ended.
   /// \errors `not_connected` if this is empty; `driver` if the kernel's connection manager no
   /// longer exists; `resource_exhausted`
-  [[nodiscard]] result<std::optional<cm_event>> next_event() noexcept;
+  [[nodiscard]] result<std::optional<cm_event>> poll() noexcept;
   /// Waits for the next event. Returns nothing if none arrives within the limit.
-  /// \errors as `next_event`
+  /// \errors as `poll`
   [[nodiscard]] result<std::optional<cm_event>> wait_event(const wait_limit& limit) noexcept;
   /// The descriptor for epoll and poll, which is readable when an event is available; -1 if this is
   /// empty. The first event reports that the connection has ended, unless the device is removed

@@ -127,7 +127,7 @@ class cm_datagram_listener {
   [[nodiscard]] result<cm_datagram_request> accept(const wait_limit& limit) noexcept;
   /// Returns the next lookup without waiting, or nothing if none is pending.
   /// \errors as `accept`
-  [[nodiscard]] result<std::optional<cm_datagram_request>> try_accept() noexcept;
+  [[nodiscard]] result<std::optional<cm_datagram_request>> poll() noexcept;
 
   /// The address on which this listener listens. If port 0 was requested, this contains the port
   /// that was assigned.

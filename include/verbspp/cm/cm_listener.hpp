@@ -43,7 +43,7 @@ class cm_listener {
   [[nodiscard]] result<cm_request> accept(const wait_limit& limit) noexcept;
   /// Returns the next connection request without waiting, or nothing if none is pending.
   /// \errors as `accept`
-  [[nodiscard]] result<std::optional<cm_request>> try_accept() noexcept;
+  [[nodiscard]] result<std::optional<cm_request>> poll() noexcept;
 
   /// The address on which this listener listens. If port 0 was requested, this contains the port
   /// that was assigned.

@@ -46,7 +46,7 @@ class cm_request {
   /// Connects a prepared RC channel or queue pair of this device, and waits until the peer is
   /// connected. Consumes the request and the prepared object; on failure both are destroyed, and
   /// the peer is notified.
-  /// \errors as `cm_session::advance`; `mismatch` if the object was prepared on a different device;
+  /// \errors as `cm_session::poll`; `mismatch` if the object was prepared on a different device;
   /// `invalid_input` for a UC channel, or if the request or the object was moved from;
   /// `not_supported` on iWARP
   template <class End>

@@ -54,7 +54,7 @@ class cm_route {
   /// Connects a prepared RC channel or queue pair of this device. Consumes the route and the
   /// prepared object; on failure both are destroyed, and the peer is notified if the request was
   /// sent.
-  /// \errors as `cm_session::advance`; `mismatch` if the object was prepared on a different device;
+  /// \errors as `cm_session::poll`; `mismatch` if the object was prepared on a different device;
   /// `invalid_input` for a UC channel, or if the route or the object was moved from;
   /// `not_supported` on iWARP
   template <class End>
@@ -104,7 +104,7 @@ class cm_route {
   detail::cm_identifier id_;
 };
 
-/// A resolution of a route that an event loop can drive: the loop calls `advance` when the
+/// A resolution of a route that an event loop can drive: the loop calls `poll` when the
 /// descriptor is readable, and at the deadline. A move-only owner. Thread rule: as for a standard
 /// container.
 class cm_resolver {
@@ -121,10 +121,10 @@ class cm_resolver {
   /// Proceeds as far as possible without waiting.
   /// \returns true once the route has been found
   /// \errors as `cm_route::resolve`; later calls return the same error
-  [[nodiscard]] result<bool> advance() noexcept { return resolution_.advance(); }
-  /// Returns the route, once `advance` has returned true.
+  [[nodiscard]] result<bool> poll() noexcept { return resolution_.poll(); }
+  /// Returns the route, once `poll` has returned true.
   /// \errors `busy` if the route has not been found yet; `invalid_input` if it has already been
-  /// returned; as `advance`
+  /// returned; as `poll`
   [[nodiscard]] result<cm_route> finish() && noexcept {
     VERBSPP_TRY(id, resolution_.finish());
     return cm_route(std::move(id));

@@ -24,7 +24,7 @@ concept CmEnd =
 ///
 ///     VERBSPP_TRY(session, std::move(route).start_connect(std::move(prepared), 5s));
 ///     for (;;) {
-///       VERBSPP_TRY(is_done, session.advance());
+///       VERBSPP_TRY(is_done, session.poll());
 ///       if (is_done) break;
 ///       ... wait until session.file_descriptor() is readable, or session.deadline() has passed
 ///     }
@@ -63,9 +63,9 @@ class cm_session {
   /// as `queue_pair::handshake`; other errors of the kernel. On failure, the peer is notified, and
   /// later calls return the same error. The local object is destroyed immediately or with the
   /// session, unless it is a channel that is connected in place (see `cm_route::connect`).
-  [[nodiscard]] result<bool> advance() noexcept {
+  [[nodiscard]] result<bool> poll() noexcept {
     for (;;) {
-      result<detail::cm_step> step = handshake_.advance();
+      result<detail::cm_step> step = handshake_.poll();
       if (!step.has_value()) {
         if (told_ != nullptr && handshake_.rejection()) *told_ = *handshake_.rejection();
         return step.assume_error();
@@ -79,22 +79,22 @@ class cm_session {
       VERBSPP_TRYV(handshake_.set_connected());
     }
   }
-  /// Returns the established connection, once `advance` has returned true.
-  /// \errors `busy` if the connection is not established yet; as `advance`
+  /// Returns the established connection, once `poll` has returned true.
+  /// \errors `busy` if the connection is not established yet; as `poll`
   [[nodiscard]] result<outcome> finish() && noexcept {
-    VERBSPP_TRY(is_done, advance());
+    VERBSPP_TRY(is_done, poll());
     if (!is_done)
       return error(error_kind::busy, "cm_session::finish",
-                   "the connection is still in progress: call advance until it returns true");
+                   "the connection is still in progress: call poll until it returns true");
     return detail::cm_end<End>::made(cm_connection(handshake_.take(), handshake_.theirs()),
                                      std::move(*connected_));
   }
-  /// Waits for the peer and calls `advance` until the connection is established, and then returns
+  /// Waits for the peer and calls `poll` until the connection is established, and then returns
   /// the connection.
-  /// \errors as `advance`
+  /// \errors as `poll`
   [[nodiscard]] result<outcome> run() && noexcept {
     for (;;) {
-      VERBSPP_TRY(is_done, advance());
+      VERBSPP_TRY(is_done, poll());
       if (is_done) return std::move(*this).finish();
       VERBSPP_TRYV(handshake_.wait());
     }
@@ -104,12 +104,12 @@ class cm_session {
   /// available. A stop request makes it readable, too, except in the cases that `wait_limit`
   /// describes.
   [[nodiscard]] int file_descriptor() const noexcept { return handshake_.file_descriptor(); }
-  /// True if `advance` can proceed before the descriptor is readable, for instance when this end
+  /// True if `poll` can proceed before the descriptor is readable, for instance when this end
   /// has just started to accept. This call changes nothing.
   [[nodiscard]] result<bool> request_notification() noexcept { return handshake_.has_work(); }
-  /// The latest time to call `advance`, even if the descriptor is not readable. If there is a stop
+  /// The latest time to call `poll`, even if the descriptor is not readable. If there is a stop
   /// token, and either `file_descriptor` was not called, or a stop request cannot make the
-  /// descriptor readable (see `wait_limit`), this time is at most 10 ms from now, because `advance`
+  /// descriptor readable (see `wait_limit`), this time is at most 10 ms from now, because `poll`
   /// has to poll the token.
   [[nodiscard]] wait_limit::time_point deadline() const noexcept { return handshake_.deadline(); }
   /// The peer's rejection, or nothing if the peer has not rejected the request.

@@ -194,7 +194,7 @@ class typed_acceptor final : public acceptor_core {
 /// fewer than `acceptor_options::handshakes` other clients are in their handshake. If the function
 /// offers a channel of a hub, messages that arrive on that channel are held until the program takes
 /// the client, or, if the hub has a table (`hub_clients`), until the client is added to it. A
-/// program that also waits for other events waits for `file_descriptor`, calls `advance`, and then
+/// program that also waits for other events waits for `file_descriptor`, calls `poll`, and then
 /// calls `take` until it returns nothing. The acceptor has no thread: it works only during these
 /// calls.
 ///
@@ -214,12 +214,12 @@ class exchange_acceptor {
   /// Continues all exchanges as far as possible without waiting. This includes the handshakes of
   /// queue pairs, which make system calls. If a call leaves work for the next one, the descriptor
   /// stays readable.
-  /// \errors the errors of epoll; `busy` if the function that prepares clients calls `advance`;
+  /// \errors the errors of epoll; `busy` if the function that prepares clients calls `poll`;
   /// `invalid_input` if the acceptor was moved from. The failure of a client is not an error of
   /// this call; see `last_failure`.
-  [[nodiscard]] result<void> advance() noexcept {
+  [[nodiscard]] result<void> poll() noexcept {
     if (!core_) return empty();
-    return core_->advance();
+    return core_->poll();
   }
   /// Returns the connected client that has waited longest to be taken, or nothing if there is no
   /// connected client.
@@ -229,10 +229,10 @@ class exchange_acceptor {
   }
   /// Waits for the next connected client.
   /// \errors `timed_out` and `cancelled` when the limit is reached; `not_connected` if the acceptor
-  /// is stopped and all clients were taken; as `advance`
+  /// is stopped and all clients were taken; as `poll`
   [[nodiscard]] result<accepted> next(const wait_limit& limit) noexcept {
     for (;;) {
-      VERBSPP_TRYV(advance());
+      VERBSPP_TRYV(poll());
       if (std::optional<accepted> taken = take()) return std::move(*taken);
       VERBSPP_TRYV(core_->wait(limit));
     }
@@ -247,7 +247,7 @@ class exchange_acceptor {
   }
   [[nodiscard]] bool is_stopped() const noexcept { return !core_ || core_->is_stopped(); }
 
-  /// The descriptor for epoll and poll, which is readable when `advance` has work to do, for
+  /// The descriptor for epoll and poll, which is readable when `poll` has work to do, for
   /// instance because a time limit has expired. A moved-from acceptor returns -1.
   [[nodiscard]] int file_descriptor() const noexcept {
     return core_ ? core_->file_descriptor() : -1;

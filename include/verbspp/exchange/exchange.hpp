@@ -140,7 +140,7 @@ concept ExchangeEnd = detail::because(
 ///     VERBSPP_TRY(session, (exchange_session<Theirs, prepared_channel>::start(
 ///                              socket, std::move(prepared), mine, 5s)));
 ///     for (;;) {
-///       VERBSPP_TRY(is_done, session.advance());
+///       VERBSPP_TRY(is_done, session.poll());
 ///       if (is_done) break;
 ///       ... wait until session.file_descriptor() is ready for session.events(), or
 ///           session.deadline() has passed
@@ -220,10 +220,10 @@ class exchange_session {
   /// if it can be reached, and later calls return the same error. The local object is destroyed
   /// immediately or with the session, unless it is a channel that is connected in place, which is
   /// then broken, closed or still prepared.
-  [[nodiscard]] result<bool> advance() noexcept {
+  [[nodiscard]] result<bool> poll() noexcept {
     if (!core_) return empty();
     for (;;) {
-      VERBSPP_TRY(step, core_->advance());
+      VERBSPP_TRY(step, core_->poll());
       if (step == detail::exchange_step::waiting) return false;
       if (step == detail::exchange_step::done) return true;
       if (step == detail::exchange_step::greeted) {
@@ -243,24 +243,24 @@ class exchange_session {
       core_->set_connected();
     }
   }
-  /// Returns the result of the exchange, once `advance` has returned true.
+  /// Returns the result of the exchange, once `poll` has returned true.
   /// \errors `busy` if the exchange is not done; `invalid_input` if the result has already been
-  /// taken; as `advance`
+  /// taken; as `poll`
   [[nodiscard]] result<outcome> finish() && noexcept {
-    VERBSPP_TRY(is_done, advance());
+    VERBSPP_TRY(is_done, poll());
     if (!is_done)
       return error(error_kind::busy, "exchange_session::finish",
-                   "the exchange is still in progress: call advance until it returns true");
+                   "the exchange is still in progress: call poll until it returns true");
     core_ = {};
     if constexpr (end::is_channel) connected_->tie(std::move(socket_));
     return end::made(std::move(*connected_), std::move(*theirs_));
   }
-  /// Waits for the socket and calls `advance` until the exchange is done, and then returns its
+  /// Waits for the socket and calls `poll` until the exchange is done, and then returns its
   /// result.
-  /// \errors as `advance`
+  /// \errors as `poll`
   [[nodiscard]] result<outcome> run() && noexcept {
     for (;;) {
-      VERBSPP_TRY(is_done, advance());
+      VERBSPP_TRY(is_done, poll());
       if (is_done) return std::move(*this).finish();
       VERBSPP_TRYV(core_->wait());
     }
@@ -285,9 +285,9 @@ class exchange_session {
     if (!core_) return empty();
     return false;
   }
-  /// The latest time to call `advance`, even if the descriptor is not ready. If there is a stop
+  /// The latest time to call `poll`, even if the descriptor is not ready. If there is a stop
   /// token, and either `file_descriptor` was not called, or a stop request cannot make the
-  /// descriptor readable (see `wait_limit`), this time is at most 10 ms from now, because `advance`
+  /// descriptor readable (see `wait_limit`), this time is at most 10 ms from now, because `poll`
   /// has to poll the token.
   [[nodiscard]] wait_limit::time_point deadline() const noexcept {
     return core_ ? core_->deadline() : (wait_limit::time_point::max)();
@@ -338,7 +338,7 @@ class exchange_session {
 ///
 /// The caller owns the socket, which may be blocking or not. The exchange does not read any bytes
 /// that follow it.
-/// \errors as `exchange_session::start` and `advance`
+/// \errors as `exchange_session::start` and `poll`
 template <class Theirs, class End, class Mine>
   requires ExchangeEnd<End>
 [[nodiscard]] auto exchange(int file_descriptor, End prepared, const Mine& mine,

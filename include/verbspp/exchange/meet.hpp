@@ -23,7 +23,7 @@ namespace verbspp {
 ///     VERBSPP_TRY(session, (meeting_session<Theirs, prepared_channel>::start(
 ///                              listener, "other-host", "4711", std::move(prepared), mine, 30s)));
 ///     for (;;) {
-///       VERBSPP_TRY(is_done, session.advance());
+///       VERBSPP_TRY(is_done, session.poll());
 ///       if (is_done) break;
 ///       ... wait until session.file_descriptor() is readable
 ///     }
@@ -42,7 +42,7 @@ class meeting_session {
   /// The result of `finish`.
   using outcome = accepted_exchange<typename session::outcome>;
 
-  /// Starts a session. Incoming connections wait in the listener's queue until `advance` is called.
+  /// Starts a session. Incoming connections wait in the listener's queue until `poll` is called.
   /// A separate thread looks up a host name, as in `tcp_socket::connect`.
   /// \errors `invalid_input` if the listener is not open, or the host, the port or an option is not
   /// valid; `not_supported` for a secret if the library was built without libcrypto;
@@ -69,41 +69,41 @@ class meeting_session {
   /// makes system calls.
   /// \returns true when the meeting is done
   /// \errors as `meet`; later calls return the same error
-  [[nodiscard]] result<bool> advance() noexcept {
+  [[nodiscard]] result<bool> poll() noexcept {
     if (!search_) return empty();
     if (!running_) {
-      VERBSPP_TRY(is_found, search_->advance());
+      VERBSPP_TRY(is_found, search_->poll());
       if (!is_found) return false;
       running_.emplace(session::continued(search_->take_exchange(), std::move(prepared_)));
     }
-    VERBSPP_TRY(is_done, running_->advance());
+    VERBSPP_TRY(is_done, running_->poll());
     if (!is_done) search_->watch(running_->events());
     return is_done;
   }
-  /// Returns the result of the meeting, once `advance` has returned true.
+  /// Returns the result of the meeting, once `poll` has returned true.
   /// \errors `busy` if the meeting is not done; `invalid_input` if the result has already been
-  /// taken; as `advance`
+  /// taken; as `poll`
   [[nodiscard]] result<outcome> finish() && noexcept {
-    VERBSPP_TRY(is_done, advance());
+    VERBSPP_TRY(is_done, poll());
     if (!is_done)
       return error(error_kind::busy, "meeting_session::finish",
-                   "the meeting is still in progress: call advance until it returns true");
+                   "the meeting is still in progress: call poll until it returns true");
     VERBSPP_TRY(met, std::move(*running_).finish());
     tcp_socket socket = search_->take_socket();
     search_ = {};
     return outcome{std::move(socket), std::move(met)};
   }
-  /// Waits and calls `advance` until the meeting is done, and then returns its result.
-  /// \errors as `advance`
+  /// Waits and calls `poll` until the meeting is done, and then returns its result.
+  /// \errors as `poll`
   [[nodiscard]] result<outcome> run() && noexcept {
     for (;;) {
-      VERBSPP_TRY(is_done, advance());
+      VERBSPP_TRY(is_done, poll());
       if (is_done) return std::move(*this).finish();
       VERBSPP_TRYV(search_->wait());
     }
   }
 
-  /// The descriptor for epoll and poll, which is readable when `advance` has work to do, for
+  /// The descriptor for epoll and poll, which is readable when `poll` has work to do, for
   /// instance because the limit was reached. An empty session returns -1.
   [[nodiscard]] int file_descriptor() const noexcept {
     return search_ ? search_->file_descriptor() : -1;

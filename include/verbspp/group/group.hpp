@@ -141,15 +141,29 @@ class group : public group_operations<group> {
   /// notifications. It also processes the completions that the notifications of members report, so
   /// that the handles of the requests have their results. It polls one queue, and does not wait for
   /// arrivals. In a world that connects lazily, it also answers connection requests, as
-  /// `world::serve` does. `peer_of` returns the peer of an arrival. An event loop waits for
-  /// `hub()`, which is an `EventSource`, and then calls `poll`.
+  /// `world::serve` does. `peer_of` returns the peer of an arrival.
   /// \returns the slots that were filled, at the beginning of `into`
   /// \errors those of `channel_hub::poll`
   [[nodiscard]] result<std::span<arrival>> poll(std::span<arrival> into) noexcept;
+  /// Calls `channel::poll` on each channel of the hub that has completions or other news (see
+  /// `channel_hub::poll`), for an event loop whose channels have coroutines or continuations. In a
+  /// world that connects lazily, it also answers connection requests.
+  /// \errors those of `channel_hub::poll`
+  [[nodiscard]] result<void> poll() noexcept;
   /// Like `poll`, but waits for at least one arrival.
   /// \errors those of `channel_hub::wait`
   [[nodiscard]] result<std::span<arrival>> wait(std::span<arrival> into,
                                                 const wait_limit& limit) noexcept;
+
+  /// The descriptor of the hub, for event loops (`EventSource`); -1 if the hub only spins, or if
+  /// the group is empty.
+  [[nodiscard]] int file_descriptor() const noexcept { return hub_ ? hub_->file_descriptor() : -1; }
+  /// Like `channel_hub::request_notification`.
+  /// \errors in addition, `invalid_input` if the group is empty
+  [[nodiscard]] result<bool> request_notification() noexcept;
+  /// The time by which the program has to call `poll`: that of the hub or, in a world that connects
+  /// lazily, at most 1 ms from now, because a connection request wakes no thread.
+  [[nodiscard]] wait_limit::time_point deadline() const noexcept;
 
   /// Sends or writes a separate part to each peer. `part_for` returns the operation for a peer: a
   /// `send_operation`, a `write_operation`, or a `result` that holds one of these. Posts to all
@@ -253,6 +267,7 @@ class group : public group_operations<group> {
 
   /// True if the group has no hub, or if its hub was moved from together with the group.
   [[nodiscard]] bool is_empty() const noexcept { return !hub_ || hub_->capacity() == 0; }
+  [[nodiscard]] static error refusal_of_empty(const char* operation) noexcept;
   /// Stops all members before they are destroyed. If their hub has a pool, the destructors then
   /// wait only once (see `channel::stop`).
   void stop() const noexcept {

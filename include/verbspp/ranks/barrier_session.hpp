@@ -15,7 +15,7 @@ class world;
 ///
 ///     VERBSPP_TRY(session, all.start_barrier(5s));
 ///     for (;;) {
-///       VERBSPP_TRY(is_done, session.advance());
+///       VERBSPP_TRY(is_done, session.poll());
 ///       if (is_done) break;
 ///       VERBSPP_TRYV(session.request_notification());
 ///       ... wait until session.file_descriptor() is readable, and serve other things
@@ -27,7 +27,7 @@ class world;
 /// This works with every `wait_mode`.
 ///
 /// While the barrier is in progress, other steps of its world, and `mend`, are refused (`busy`). In
-/// a world that was joined lazily, `advance` answers other ranks, as `world::serve` does.
+/// a world that was joined lazily, `poll` answers other ranks, as `world::serve` does.
 ///
 /// Destroying a session that is not done, or its world, aborts the barrier. The connected ranks are
 /// notified: on a rank that still waits, the barrier fails, and the result for this rank is
@@ -55,8 +55,8 @@ class barrier_session {
   /// to 50 ms for each one.
   /// \returns true when the barrier is over: all ranks have arrived, or it has failed
   /// \errors `invalid_input` if the session is empty
-  [[nodiscard]] result<bool> advance() noexcept;
-  /// Returns the results of the barrier, once `advance` has returned true.
+  [[nodiscard]] result<bool> poll() noexcept;
+  /// Returns the results of the barrier, once `poll` has returned true.
   /// \errors as `world::barrier`; `busy` if the barrier is not over; `cancelled` if the world was
   /// destroyed before the barrier was over; `invalid_input` if the session is empty
   group_results finish() && noexcept;

@@ -256,7 +256,7 @@ class world {
   group_results barrier(const peer_list& ranks, const wait_limit& limit,
                         barrier_kind kind = barrier_kind::by_size) noexcept;
   /// Starts a barrier of all ranks, or of all ranks in the list, and does not wait for them (see
-  /// `barrier_session::advance`). The session continues the barrier from an event loop, and returns
+  /// `barrier_session::poll`). The session continues the barrier from an event loop, and returns
   /// the same results. Other ranks may call `barrier` or `start_barrier`.
   ///
   ///     VERBSPP_CO_TRY(session, all.start_barrier(5s));

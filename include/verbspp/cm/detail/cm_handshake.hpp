@@ -55,7 +55,7 @@ class cm_handshake {
 
   /// Proceeds as far as possible without waiting.
   /// \errors the cause of the failure; later calls return the same error
-  [[nodiscard]] result<cm_step> advance() noexcept;
+  [[nodiscard]] result<cm_step> poll() noexcept;
   [[nodiscard]] result<managed_attributes> attributes() noexcept;
   /// Reports to the handshake that the queue pair is now in RTS.
   [[nodiscard]] result<void> set_connected() noexcept;
@@ -67,7 +67,7 @@ class cm_handshake {
   [[nodiscard]] int file_descriptor() const noexcept {
     return descriptor_.get(id_.file_descriptor(), POLLIN, limit_);
   }
-  /// True if `advance` can proceed before an event arrives.
+  /// True if `poll` can proceed before an event arrives.
   [[nodiscard]] bool has_work() const noexcept {
     return state_ != state::asked && state_ != state::answered;
   }

@@ -23,9 +23,9 @@ class cm_resolution {
                                                    const cm_route_options& options,
                                                    cm_service service,
                                                    const wait_limit& limit) noexcept;
-  [[nodiscard]] result<bool> advance() noexcept;
+  [[nodiscard]] result<bool> poll() noexcept;
   [[nodiscard]] result<cm_identifier> finish() noexcept;
-  /// Waits and calls `advance` until the route is resolved, and then calls `finish`.
+  /// Waits and calls `poll` until the route is resolved, and then calls `finish`.
   [[nodiscard]] result<cm_identifier> run() noexcept;
   [[nodiscard]] int file_descriptor() const noexcept {
     return descriptor_.get(id_.file_descriptor(), POLLIN, limit_);

@@ -29,7 +29,7 @@ class acceptor_core {
   /// Starts to accept clients through the listener.
   /// \errors as `accept_exchanges`
   [[nodiscard]] result<void> open(tcp_listener listener) noexcept;
-  [[nodiscard]] result<void> advance() noexcept;
+  [[nodiscard]] result<void> poll() noexcept;
   [[nodiscard]] result<void> wait(const wait_limit& limit) noexcept;
   /// True if a connected client waits to be taken.
   [[nodiscard]] bool has_done() const noexcept { return done_.first != none; }
@@ -40,7 +40,7 @@ class acceptor_core {
   /// Makes the place available to other clients.
   void free_place(std::uint32_t place) noexcept;
   /// Sets the listener's events and the timer, so that the descriptor becomes readable when
-  /// `advance` has work to do. Call it after `free_place`, which may make room for another client.
+  /// `poll` has work to do. Call it after `free_place`, which may make room for another client.
   void watch() noexcept;
   void stop() noexcept;
 

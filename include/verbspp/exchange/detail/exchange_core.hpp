@@ -70,8 +70,8 @@ class exchange_core {
   void set_mine(const endpoint& local, std::size_t size_of_values) noexcept;
 
   /// Proceeds as far as possible without waiting.
-  [[nodiscard]] result<exchange_step> advance() noexcept;
-  /// Queues the endpoint and the values, which the next `advance` sends to the peer.
+  [[nodiscard]] result<exchange_step> poll() noexcept;
+  /// Queues the endpoint and the values, which the next `poll` sends to the peer.
   void offer() noexcept;
   /// True if the exchange waits for this side's `offer`.
   [[nodiscard]] bool is_greeted() const noexcept { return awaited_ == awaited::decision; }

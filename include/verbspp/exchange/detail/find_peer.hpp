@@ -32,20 +32,20 @@ class peer_search {
   virtual ~peer_search() = default;
 
   /// Returns the buffer for the values that this side sends. The caller fills it before it calls
-  /// `advance`, and passes the size of the values to `set_mine`.
+  /// `poll`, and passes the size of the values to `set_mine`.
   [[nodiscard]] virtual std::span<std::byte> values() noexcept = 0;
   virtual void set_mine(const endpoint& local, std::size_t size_of_values) noexcept = 0;
 
   /// Proceeds as far as possible without waiting.
   /// \returns true when both ends have agreed on a connection, and have sent their offers
   /// \errors as `meet`, except for those of the queue pair's handshake
-  [[nodiscard]] virtual result<bool> advance() noexcept = 0;
-  /// Returns the exchange on the chosen connection, once `advance` has returned true. This object
+  [[nodiscard]] virtual result<bool> poll() noexcept = 0;
+  /// Returns the exchange on the chosen connection, once `poll` has returned true. This object
   /// continues to own the socket until `take_socket` is called.
   [[nodiscard]] virtual owned<exchange_core> take_exchange() noexcept = 0;
   [[nodiscard]] virtual tcp_socket take_socket() noexcept = 0;
 
-  /// The descriptor, which is readable when `advance` has work to do, for instance because the
+  /// The descriptor, which is readable when `poll` has work to do, for instance because the
   /// limit was reached.
   [[nodiscard]] virtual int file_descriptor() const noexcept = 0;
   /// Selects the socket events that make `file_descriptor` readable after `take_exchange` has been
