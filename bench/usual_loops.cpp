@@ -57,6 +57,7 @@ struct wrapped_side {
   inbox messages;
   channel_hub hub;
   std::vector<usual::client> clients{};
+  std::vector<ibv_qp*> pairs_of_clients{};
   std::array<arrival, slots_of_hub> slots{};
   caller calls;
   std::vector<pending_call<usual::echo>> open_calls{};
@@ -90,6 +91,7 @@ struct c_side {
   c_inbox messages{};
   c_hub hub{};
   std::vector<c_client> clients{};
+  std::vector<ibv_qp*> pairs_of_clients{};
 };
 
 using detail::call_frame_kind;
@@ -219,6 +221,7 @@ result<wrapped_side> open_wrapped(const protection_domain& domain, const usual::
     VERBSPP_TRY(client, std::move(client_prepared).handshake(each));
     if (client.id().index != i)
       return error(error_kind::mismatch, "benchmark", "a channel has an unexpected index");
+    made.pairs_of_clients.push_back(client.native_handle());
     made.clients.push_back({.link = std::move(client)});
   }
   return made;
@@ -292,8 +295,10 @@ result<std::unique_ptr<c_side>> open_c(const protection_domain& domain, const wr
     VERBSPP_TRY(connected, std::move(prepared).handshake(own));
     made->client_pairs.push_back(std::move(connected));
   }
-  for (const sharing_pair& each : made->client_pairs)
+  for (const sharing_pair& each : made->client_pairs) {
+    made->pairs_of_clients.push_back(each.native_handle());
     made->clients.push_back({.qp = each.native_handle(), .messages = 0, .bytes = 0});
+  }
   for (c_client& each : made->clients) c_add_client(&made->hub, &each);
   if (device_hold_receives(made->messages.qp) != 0 ||
       c_fill_inbox(&made->messages, places_of_inbox) != 0 ||
@@ -302,9 +307,6 @@ result<std::unique_ptr<c_side>> open_c(const protection_domain& domain, const wr
                  "the receives of the C version could not be posted");
   return made;
 }
-
-ibv_qp* queue_pair_of(const usual::client& client) { return client.link.native_handle(); }
-ibv_qp* queue_pair_of(const c_client& client) { return client.qp; }
 
 template <class Function>
 [[gnu::always_inline]] inline bool each_piece(program& of, std::uint64_t operations,
@@ -331,14 +333,14 @@ template <class Function>
   return true;
 }
 
-/// For each batch: makes a message arrive for each of the next 16 clients, then calls the function
-/// to receive them.
-template <class Clients, class Function>
-[[gnu::always_inline]] inline bool all_busy(const Clients& clients, std::uint64_t operations,
-                                            Function function) {
+/// For each batch: makes a message arrive for the queue pairs of the next 16 clients, then calls
+/// the function to receive them.
+template <class Function>
+[[gnu::always_inline]] inline bool all_busy(const std::vector<ibv_qp*>& pairs,
+                                            std::uint64_t operations, Function function) {
   for (std::size_t first = 0; operations > 0; operations -= batch) {
     for (std::size_t i = first; i < first + batch; ++i)
-      if (device_deliver(queue_pair_of(clients[i]), message_size) != 0) return false;
+      if (device_deliver(pairs[i], message_size) != 0) return false;
     first = (first + batch) % clients_of_hub;
     if (!function()) return false;
   }
@@ -533,7 +535,7 @@ static bool loop_verbspp_usual_one_busy(program& p, std::uint64_t operations) {
 
 static bool loop_raw_usual_all_busy(program& p, std::uint64_t operations) {
   c_side& c = *p.c;
-  return all_busy(c.clients, operations, [&] {
+  return all_busy(c.pairs_of_clients, operations, [&] {
     std::size_t served = 0;
     return c_serve(&c.hub, &served) == 0 && served == batch;
   });
@@ -541,7 +543,7 @@ static bool loop_raw_usual_all_busy(program& p, std::uint64_t operations) {
 
 static bool loop_verbspp_usual_all_busy(program& p, std::uint64_t operations) {
   wrapped_side& w = *p.wrapped;
-  return all_busy(w.clients, operations, [&] {
+  return all_busy(w.pairs_of_clients, operations, [&] {
     const auto served = usual::serve(w.hub, w.clients, w.slots);
     return served.has_value() && served.assume_value() == batch;
   });
