@@ -28,12 +28,11 @@ class brief_lock {
     return __atomic_compare_exchange_n(&state_, &expected, locked, false, __ATOMIC_ACQUIRE,
                                        __ATOMIC_RELAXED);
   }
-  // Tests again whether the process is single-threaded, because threads may have started or ended
-  // since `lock`.
+  // If the process had one thread when it called `lock`, that call changed nothing, and the state
+  // is still `unlocked`. This is so even if other threads have started or ended since then.
   void unlock() noexcept {
-    if (is_single_threaded())
-      state_ = unlocked;
-    else if (__atomic_exchange_n(&state_, unlocked, __ATOMIC_RELEASE) == has_sleepers) [[unlikely]]
+    if (__atomic_load_n(&state_, __ATOMIC_RELAXED) == unlocked) return;
+    if (__atomic_exchange_n(&state_, unlocked, __ATOMIC_RELEASE) == has_sleepers) [[unlikely]]
       wake();
   }
 
