@@ -14,6 +14,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <algorithm>
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
@@ -114,15 +115,14 @@ class pool_places : public memory_keeper {
     const place_record* const records = records_;
     std::byte* const bytes = buffer_.data();
     const std::size_t distance = distance_;
-    std::uint32_t left = wanted;
+    const std::uint32_t count = std::min(wanted, free_places());
     std::uint32_t place = first_;
-    for (; left != 0 && place != place_record::end_of_list; --left) {
+    for (std::uint32_t left = count; left != 0; --left) {
       const std::uint32_t next = records[place].next;
       function(place, bytes + place * distance);
       place = next;
     }
     first_ = place;
-    const std::uint32_t count = wanted - left;
     uses_ += count;
     return count;
   }
@@ -164,7 +164,7 @@ class pool_places : public memory_keeper {
   [[nodiscard]] std::uint32_t place_size() const noexcept { return size_; }
   [[nodiscard]] std::uint32_t available() noexcept {
     const brief_guard guard(lock_);
-    return count_ - (uses_ - unused() - handles_);
+    return free_places();
   }
   [[nodiscard]] const protection_domain& domain() const noexcept {
     return buffer_.protection_domain();
@@ -194,9 +194,12 @@ class pool_places : public memory_keeper {
     return is_watched_ ? 1U << 31 : UINT32_MAX;
   }
 
-  // The following functions change the list of free places, and are called while the lock is held,
+  // The following functions access the list of free places, and are called while the lock is held,
   // or while the process has only one thread.
 
+  [[nodiscard]] std::uint32_t free_places() const noexcept {
+    return count_ - (uses_ - unused() - handles_);
+  }
   /// Removes the first place from the list. \returns `place_record::end_of_list` if there is none
   [[nodiscard]] VERBSPP_DATA_PATH std::uint32_t unlist() noexcept {
     const std::uint32_t place = first_;
