@@ -55,8 +55,7 @@ void hub_state::take_all(std::chrono::steady_clock::time_point stopped_at) noexc
 }
 
 bool hub_state::is_for_slot(const ibv_wc& completion, const hub_row& row) noexcept {
-  return is_shared_receive(completion.wr_id) && number_of(completion.status) == IBV_WC_SUCCESS &&
-         row.keeps == 0;
+  return is_message(completion) && is_shared_receive(completion.wr_id) && row.keeps == 0;
 }
 
 void hub_state::fill(arrival& slot, const ibv_wc& completion, const hub_row& row) noexcept {
@@ -66,7 +65,7 @@ void hub_state::fill(arrival& slot, const ibv_wc& completion, const hub_row& row
   receives_.unmark(place);
   places.record(place).fill(completion, source);
   slot.source = source;
-  std::construct_at(&slot.message, &places, place, completed_work(completion).bytes_filled(0));
+  std::construct_at(&slot.message, &places, place, completion.byte_len);
 }
 
 void hub_state::hand_out_shared(const ibv_wc& completion, hub_row& row) noexcept {
@@ -179,28 +178,28 @@ hub_state::empty_slots hub_state::take_listed(empty_slots into) noexcept {
 
 bool hub_state::take_usual(empty_slots& into, ibv_wc* completions, polled& now) noexcept {
   now.next = completions;
-  if (care_ != 0 || rows_.has_ready() || into.left == 0) [[unlikely]]
+  if (care_ != 0 || rows_.has_ready() || into.left - 1 >= at_once) [[unlikely]]
     return false;
-  const int room = room_for(into.left);
+  const int room = static_cast<int>(into.left);
   now.filled = ibv_poll_cq(queue_.native_handle(), room, completions);
   for (; now.done < now.filled; ++now.done, ++now.next, ++into.next) {
     const hub_row& row = rows_.find(now.next->qp_num);
-    if (!is_for_slot(*now.next, row) || into.next->message) [[unlikely]]
+    if (!is_message(*now.next) || row.keeps != 0 || into.next->message) [[unlikely]]
       break;
-    // A channel whose list contains messages, and that has no flags in `keeps`, is ready.
-    assert(row.messages.is_empty());
+    // All channels of a hub with a pool receive into the pool. A channel whose list contains
+    // messages, and that has no flags in `keeps`, is ready.
+    assert(is_shared_receive(now.next->wr_id) && row.messages.is_empty());
     fill(*into.next, *now.next, row);
   }
-  receives_.note_ended(now.done);
   if (now.done != now.filled) [[unlikely]]
     return false;
   // The usual case is that the poll has found all completions, or filled all slots.
-  return now.filled != room ||
-         (into.left <= at_once && __atomic_load_n(&waiting_threads_, __ATOMIC_RELAXED) == 0);
+  return now.filled != room || __atomic_load_n(&waiting_threads_, __ATOMIC_RELAXED) == 0;
 }
 
 std::size_t hub_state::take_more(empty_slots into, const ibv_wc* next, int filled,
                                  int done) noexcept {
+  receives_.note_ended(done);
   if (has_table()) return 0;
   if (!calls_.has_some()) care_ &= ~care_for_calls;
   const std::size_t size = into.left;
@@ -232,6 +231,7 @@ hub_state::found hub_state::look_for_arrivals(std::span<arrival> into, cause& fa
   empty_slots slots{.next = into.data(), .left = into.size()};
   polled now;
   if (take_usual(slots, completions, now)) {
+    receives_.note_ended(now.done);
     receives_.refill();
     if (now.done == 0) return found_none(failed);
     return {.count = static_cast<std::size_t>(now.done)};
@@ -323,6 +323,7 @@ std::size_t hub_state::take(std::span<arrival> into) noexcept {
   polled now;
   if (!take_usual(slots, completions, now)) [[unlikely]]
     return take_rest(slots, now.next, now.filled, now.done);
+  receives_.note_ended(now.done);
   receives_.refill();
   lock_.unlock();
   return static_cast<std::size_t>(now.done);
@@ -374,8 +375,8 @@ std::size_t channel_hub::take(std::span<arrival> into) const noexcept {
   return state_->take(into);
 }
 
-result<std::span<arrival>> channel_hub::wait_longer(std::span<arrival> into,
-                                                    call_limit limit) const noexcept {
+result<std::size_t> channel_hub::wait_longer(std::span<arrival> into,
+                                             call_limit limit) const noexcept {
   if (has_objection(state_.get(), into)) return objection(state_.get(), into);
   return state_->wait_longer(into, limit);
 }

@@ -123,9 +123,8 @@ class [[gnu::visibility("hidden")]] hub_state {
   [[nodiscard]] result<void> poll_channels() noexcept;
   /// Implements `channel_hub::take`.
   [[nodiscard, gnu::always_inline]] inline std::size_t take(std::span<arrival> into) noexcept;
-  /// Waits for at least one arrival.
-  [[nodiscard]] result<std::span<arrival>> wait_longer(std::span<arrival> into,
-                                                       call_limit limit) noexcept;
+  /// Waits for at least one arrival. \returns the number of slots filled
+  [[nodiscard]] result<std::size_t> wait_longer(std::span<arrival> into, call_limit limit) noexcept;
   /// The next three functions implement the functions of `channel_hub` for event loops.
   [[nodiscard]] int loop_descriptor() noexcept;
   [[nodiscard]] result<bool> request_notification() noexcept;
@@ -212,7 +211,9 @@ class [[gnu::visibility("hidden")]] hub_state {
     int done = 0;                  ///< the number of completions whose messages are in slots
   };
   /// Polls once, and stores the messages in slots, up to a completion that requires more than that.
-  /// Does not poll if `care_` or the list of ready rows requires more. Advances `into.next`, but
+  /// Does not count the receives that have ended.
+  /// Does not poll if `care_` or the list of ready rows requires more, or if there are no slots, or
+  /// more than `at_once`. Advances `into.next`, but
   /// does not change `into.left`. \returns true if nothing else has to be done, except posting
   /// receives; otherwise, `take_more` has to be called
   [[nodiscard, gnu::always_inline]] inline bool take_usual(empty_slots& into, ibv_wc* completions,

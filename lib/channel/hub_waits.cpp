@@ -101,12 +101,11 @@ void hub_state::wake_waiting() noexcept {
     loop_.wake();
 }
 
-result<std::span<arrival>> hub_state::wait_longer(std::span<arrival> into,
-                                                  call_limit limit) noexcept {
+result<std::size_t> hub_state::wait_longer(std::span<arrival> into, call_limit limit) noexcept {
   const auto find = [&](cause& failed) { return look_for_arrivals(into, failed); };
   VERBSPP_TRY(seen, wait_until(find, limit.begin(channel_settings::usual_limit)));
   if (seen.has_more) do_more();
-  return into.first(seen.count);
+  return seen.count;
 }
 
 result<hub_turn> hub_turn::wait(const hub_reference& hub, call_limit limit) noexcept {

@@ -131,9 +131,13 @@ class channel_hub {
   /// these failures; `resource_exhausted`
   [[nodiscard]] VERBSPP_DATA_PATH result<std::span<arrival>> wait(std::span<arrival> into,
                                                                   call_limit limit) const noexcept {
-    const std::size_t count = take(into);
-    if (count == 0) [[unlikely]]
-      return wait_longer(into, limit);
+    std::size_t count = take(into);
+    if (count == 0) [[unlikely]] {
+      const result<std::size_t> later = wait_longer(into, limit);
+      if (!later.has_value()) return later.assume_error();
+      count = later.assume_value();
+      detail::expect(count != 0);
+    }
     return into.first(count);
   }
 
@@ -191,9 +195,10 @@ class channel_hub {
   /// Like `poll` with slots. \returns the number of slots filled; 0 also in case of an error, which
   /// `wait_longer` returns
   [[nodiscard]] std::size_t take(std::span<arrival> into) const noexcept;
-  /// Implements `wait`, if no arrivals were available.
-  [[nodiscard]] result<std::span<arrival>> wait_longer(std::span<arrival> into,
-                                                       call_limit limit) const noexcept;
+  /// Implements `wait`, if no arrivals were available. \returns the number of slots filled; not the
+  /// result of `wait`, so that the compiler can keep that in registers
+  [[nodiscard]] result<std::size_t> wait_longer(std::span<arrival> into,
+                                                call_limit limit) const noexcept;
 
   detail::hub_reference state_;
 };

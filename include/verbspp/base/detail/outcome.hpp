@@ -182,6 +182,12 @@ struct either<Value, Error, false>
 
 [[noreturn]] void throw_no_error();
 
+/// Tells the compiler that a condition holds. Debug builds assert it.
+VERBSPP_DATA_PATH constexpr void expect(bool holds) noexcept {
+  assert(holds);
+  if (!holds) __builtin_unreachable();
+}
+
 /// A `Value`, or the `Error` that explains why there is none.
 template <class Value, class Error>
 class [[nodiscard]] outcome {
@@ -341,10 +347,6 @@ class [[nodiscard]] outcome {
                   "the value cannot be moved out of this result, because its type cannot be moved "
                   "or the result is const: keep the result in a variable, and use the value in it");
     return std::forward<From>(from);
-  }
-  static constexpr void expect(bool holds) noexcept {
-    assert(holds);
-    if (!holds) __builtin_unreachable();
   }
   /// Raises a copy of the error. Raising the original would require its address, and the compiler
   /// could then not keep the result in registers.

@@ -15,6 +15,8 @@
 #include <infiniband/verbs.h>
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
@@ -65,6 +67,19 @@ struct alignas(32) place_record {
 };
 static_assert(offsetof(ibv_wc, byte_len) == offsetof(ibv_wc, opcode) + 8 &&
               offsetof(ibv_wc, imm_data) == offsetof(ibv_wc, opcode) + 12);
+
+/// True if a receive has succeeded, and a send has filled its memory. A write with immediate data
+/// also completes a receive, but does not fill its memory.
+[[nodiscard]] VERBSPP_DATA_PATH bool is_message(const ibv_wc& completion) noexcept {
+  // The two members are adjacent, and are compared as one number.
+  constexpr std::array<std::uint32_t, 2> status_and_opcode{IBV_WC_SUCCESS, IBV_WC_RECV};
+  std::uint64_t both = 0;
+  std::memcpy(&both, reinterpret_cast<const std::byte*>(&completion) + offsetof(ibv_wc, status),
+              sizeof both);
+  return both == std::bit_cast<std::uint64_t>(status_and_opcode);
+}
+static_assert(offsetof(ibv_wc, opcode) == offsetof(ibv_wc, status) + 4 &&
+              sizeof(ibv_wc::status) == 4 && sizeof(ibv_wc::opcode) == 4);
 
 /// The registered places of a message pool. They exist until the last handle of the pool has been
 /// destroyed, and the last place has returned. Thread-safe.
