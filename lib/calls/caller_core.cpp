@@ -194,7 +194,7 @@ result<void> caller_core::make_counters(
 VERBSPP_DATA_PATH bool caller_core::has_credit() const noexcept {
   // Each answer that may arrive needs a receive.
   return is_above(credits_, sent_) && first_free_ != in_flight_ &&
-         sent_ - answered_ < answers_.state_->posted;
+         sent_ - answered_ < answers_.state_->posted();
 }
 
 bool caller_core::may_begin() noexcept {

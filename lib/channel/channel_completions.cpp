@@ -27,7 +27,10 @@ VERBSPP_DATA_PATH void channel_core::complete_receive(const ibv_wc& completion) 
   };
   if (inbox_state* const inbox = inboxes_.find(completion.wr_id)) {
     note_invalidated();
-    return inboxes_.deliver(*inbox, receive_message(*inbox, completion));
+    pool_places& places = *inbox->pool.places();
+    const std::uint32_t place = receive_message(*inbox, places, completion);
+    places.end_receive(place);
+    return inboxes_.deliver(*inbox, place);
   }
   receive_slot* const slot = receives_.find(completion.wr_id);
   if (slot == nullptr) [[unlikely]]
@@ -167,6 +170,8 @@ void channel_core::fail_receive(inbox_state& inbox, std::uint32_t status,
                                 std::uint32_t vendor_code) noexcept {
   pool_places& places = *inbox.pool.places();
   const std::uint32_t place = inboxes_.take_posted(inbox, places);
+  places.end_receive(place);
+  inboxes_.note_ended(inbox);
   receives_.note_left();
   if (!guard_.is_lost()) places.give_back_unfilled(place);
   note_failure(connection_.failed(status, vendor_code, place, work_operation::receive), nullptr);

@@ -68,7 +68,9 @@ bool channel_core::take_shared_messages() noexcept {
   inbox_state* const inbox = inboxes_.shared();
   if (inbox == nullptr || !member_->hub) return false;
   bool is_short = false;
-  inbox->messages += member_->hub->take_messages(*member_.get(), inbox->arrived, is_short);
+  const std::uint32_t count = member_->hub->take_messages(*member_.get(), inbox->arrived, is_short);
+  inbox->messages += count;
+  inbox->until_due += static_cast<int>(count);
   return is_short;
 }
 

@@ -35,13 +35,18 @@ taken_place inbox_state::after_filling(taken_place taken) noexcept {
   return taken;
 }
 
+taken_place inbox_state::take_and_fill(bool may_poll) noexcept {
+  const taken_place taken = take(may_poll);
+  return is_due() && taken.places != nullptr ? after_filling(taken) : taken;
+}
+
 VERBSPP_DATA_PATH result<message> inbox_state::message_in(const taken_place& taken) noexcept {
   if (is_due()) [[unlikely]]
     static_cast<void>(fill());
   return result<message>(std::in_place, taken.places, taken.place, taken.size);
 }
 
-std::optional<result<message>> inbox_state::refusal() noexcept {
+std::optional<error> inbox_state::refusal() noexcept {
   const auto filled = fill();
   if (in_use() == 0 && !filled.has_value()) return filled.assume_error();
   return std::nullopt;
@@ -50,35 +55,44 @@ std::optional<result<message>> inbox_state::refusal() noexcept {
 std::optional<result<message>> inbox_state::next_message() noexcept {
   const taken_place taken = take();
   if (taken.places != nullptr) return message_in(taken);
-  return refusal();
+  if (const auto refused = refusal()) return *refused;
+  return std::nullopt;
 }
 
 std::optional<result<message>> inbox_state::next_arrived() noexcept {
   const taken_place taken = take_arrived();
   if (taken.places != nullptr) return message_in(taken);
-  return refusal();
+  if (const auto refused = refusal()) return *refused;
+  return std::nullopt;
 }
 
-result<message> inbox_state::wait_longer(call_limit limit) noexcept {
+result<taken_place> inbox_state::wait_longer(call_limit limit) noexcept {
   const wait_limit until = limit.begin(core.connection().settings().default_limit);
   taken_place taken;
-  std::optional<result<message>> refused;
+  std::optional<error> refused;
+  const auto is_found = [&] {
+    taken = take_and_fill();
+    return taken.places != nullptr;
+  };
+  const auto is_refused = [&] {
+    refused = refusal();
+    return refused.has_value();
+  };
   const auto look = [&] {
-    taken = take();
-    if (taken.places != nullptr) return condition::state::met;
+    if (is_found()) return condition::state::met;
     // If no receives are due, there is no error to find: errors are found when receives are posted,
     // and if the channel breaks, its receives are flushed, so that new ones become due.
     if (!is_due() && !is_shared) [[likely]]
       return condition::state::unmet;
-    refused = is_shared ? refusal() : next_message();
-    if (refused) return condition::state::met;
+    if ((!is_shared && is_found()) || is_refused()) return condition::state::met;
     // Returning a place to the pool wakes no thread, so the sleep has to be short.
     return is_due() || is_short ? condition::state::unmet_so_far : condition::state::unmet;
   };
   VERBSPP_TRY(end, core.wait_for_message(look, until));
-  if (taken.places != nullptr) return message_in(taken);
-  if (!refused && end == wait_end::completions) refused = next_message();
-  if (refused) return std::move(*refused);
+  const bool is_over = taken.places != nullptr || refused.has_value();
+  if (!is_over && end == wait_end::completions && !is_found()) static_cast<void>(is_refused());
+  if (taken.places != nullptr) return taken;
+  if (refused) return *refused;
   return until.failure(taking_message, why_none());
 }
 
@@ -158,7 +172,7 @@ result<inbox> inbox::open(detail::channel_core& core, const message_pool& pool,
                                              .pool = pool,
                                              .depth = depth,
                                              .refill = refill,
-                                             .due_below = depth - refill + 1});
+                                             .due_below = static_cast<int>(depth - refill + 1)});
   if (!state || !state->batch.allocate(*pool.places(), refill))
     return error::from_errno(ENOMEM, detail::opening_inbox);
   inbox made(std::move(state));
@@ -189,7 +203,7 @@ wait_limit::time_point inbox::deadline() const noexcept {
   return std::min(of_channel, std::chrono::steady_clock::now() + detail::longest_nap);
 }
 
-std::uint32_t inbox::posted() const noexcept { return state_ ? state_->posted : 0; }
+std::uint32_t inbox::posted() const noexcept { return state_ ? state_->posted() : 0; }
 
 std::ostream& operator<<(std::ostream& out, const inbox& printed) {
   if (!printed.state_) return out << "inbox that was moved from";
@@ -198,7 +212,7 @@ std::ostream& operator<<(std::ostream& out, const inbox& printed) {
   if (mine.is_shared)
     out << "the hub posts its receives";
   else
-    out << "receives posted: " << std::to_string(mine.posted) << " of "
+    out << "receives posted: " << std::to_string(mine.posted()) << " of "
         << std::to_string(mine.depth);
   return out << ", messages that have arrived: " << std::to_string(mine.messages);
 }
@@ -219,13 +233,10 @@ detail::taken_place inbox::take() noexcept {
   if (!state_) [[unlikely]]
     return {};
   detail::inbox_state& mine = *state_.get();
-  const detail::taken_place taken = mine.take();
-  if (mine.is_due() && taken.places != nullptr) [[unlikely]]
-    return mine.after_filling(taken);
-  return taken;
+  return mine.core.take_message(mine);
 }
 
-result<message> inbox::wait_longer(call_limit limit) noexcept {
+result<detail::taken_place> inbox::wait_longer(call_limit limit) noexcept {
   if (!state_) return moved_from();
   return state_->wait_longer(limit);
 }

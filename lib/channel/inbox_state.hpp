@@ -30,12 +30,18 @@ struct [[gnu::visibility("hidden")]] inbox_state {
   /// this `wr_id`.
   [[nodiscard]] std::uint64_t next_wr_id() const noexcept { return tag | places_posted.first; }
   /// True if receives should be posted, because there is room for a whole batch.
-  [[nodiscard]] bool is_due() const noexcept { return in_use() < due_below; }
+  [[nodiscard]] bool is_due() const noexcept { return until_due < 0; }
   /// The number of places that are posted, or in `arrived`.
-  [[nodiscard]] std::uint32_t in_use() const noexcept { return posted + messages; }
-
+  [[nodiscard]] std::uint32_t in_use() const noexcept {
+    return static_cast<std::uint32_t>(until_due + due_below);
+  }
+  /// The number of posted receives.
+  [[nodiscard]] std::uint32_t posted() const noexcept { return in_use() - messages; }
   /// Takes the next message if one has arrived, but does not call `fill`.
-  [[nodiscard]] taken_place take() noexcept;
+  /// \param may_poll false if a poll has just found that there are no more completions
+  [[nodiscard]] taken_place take(bool may_poll = true) noexcept;
+  /// As `take`, but also posts receives if that is due and a message was taken.
+  [[nodiscard, gnu::noinline]] taken_place take_and_fill(bool may_poll = true) noexcept;
   /// As `take`, but does not poll for completions.
   [[nodiscard]] taken_place take_arrived() noexcept;
   /// As `take_arrived`, but does not take messages from the hub.
@@ -44,20 +50,20 @@ struct [[gnu::visibility("hidden")]] inbox_state {
   /// there are neither receives nor messages. \returns its argument, so that it can stay in
   /// registers
   [[nodiscard, gnu::noinline]] taken_place after_filling(taken_place taken) noexcept;
-  /// As `after_filling`, but returns the message.
+  /// Returns the message of a place. Posts receives if that is due.
   [[nodiscard]] result<message> message_in(const taken_place& taken) noexcept;
   /// Posts receives in batches while there is room for a batch, and the pool has free places. If
   /// the hub posts the receives, only checks the state of the channel.
   [[nodiscard]] result<void> fill() noexcept;
   /// Posts receives. \returns the error if this fails while the inbox has neither receives nor
   /// messages
-  [[nodiscard]] std::optional<result<message>> refusal() noexcept;
+  [[nodiscard]] std::optional<error> refusal() noexcept;
   /// Implements `inbox::poll`.
   [[nodiscard]] std::optional<result<message>> next_message() noexcept;
   /// As `next_message`, but does not poll for completions.
   [[nodiscard]] std::optional<result<message>> next_arrived() noexcept;
   /// Implements `inbox::wait`, if no message has arrived.
-  [[nodiscard]] result<message> wait_longer(call_limit limit) noexcept;
+  [[nodiscard]] result<taken_place> wait_longer(call_limit limit) noexcept;
   /// The hint for a wait that has reached its limit.
   [[nodiscard]] const char* why_none() const noexcept;
 
@@ -65,14 +71,14 @@ struct [[gnu::visibility("hidden")]] inbox_state {
   message_pool pool;
   std::uint32_t depth;
   std::uint32_t refill;
-  std::uint32_t due_below;  ///< a batch of receives is due while fewer places are in use
+  int due_below;  ///< a batch of receives is due while fewer places are in use
   receive_batch batch{};
   /// The part that the `wr_id`s of all posted receives share; the rest is the place. The tag
   /// differs from the tags of other inboxes, and of earlier connections.
   std::uint64_t tag = 0;
   message_list places_posted{};  ///< the places of the posted receives, in order
   message_list arrived{};
-  std::uint32_t posted = 0;
+  int until_due = -due_below;   ///< the number of places in use, minus `due_below`
   std::uint32_t messages = 0;   ///< the number of messages in `arrived`
   inbox_state* next = nullptr;  ///< in the channel's list of inboxes
   owned<inbox_state> itself{};  ///< null until the inbox is destroyed
@@ -99,7 +105,7 @@ inline void inbox_list::remove(owned<inbox_state> destroyed) noexcept {
 }
 
 inline void inbox_list::delete_if_finished(inbox_state& inbox) noexcept {
-  if (!inbox.itself || inbox.posted != 0) return;
+  if (!inbox.itself || inbox.posted() != 0) return;
   inbox_state** link = &first_;
   while (*link != &inbox) link = &(*link)->next;
   *link = inbox.next;
@@ -114,7 +120,7 @@ VERBSPP_DATA_PATH inbox_state* inbox_list::find(std::uint64_t wr_id) const noexc
 
 inline std::uint32_t inbox_list::posted() const noexcept {
   std::uint32_t sum = 0;
-  for (const inbox_state* each = first_; each != nullptr; each = each->next) sum += each->posted;
+  for (const inbox_state* each = first_; each != nullptr; each = each->next) sum += each->posted();
   return sum;
 }
 
@@ -125,15 +131,15 @@ inline bool inbox_list::has_messages() const noexcept {
 }
 
 VERBSPP_DATA_PATH void inbox_list::note_posted(inbox_state& inbox, std::uint32_t count) noexcept {
-  inbox.posted += count;
+  inbox.until_due += static_cast<int>(count);
 }
 
 VERBSPP_DATA_PATH std::uint32_t inbox_list::take_posted(inbox_state& inbox,
                                                         pool_places& places) noexcept {
-  places.end_receive(inbox.places_posted.first);
-  --inbox.posted;
   return inbox.places_posted.unlink_first(places);
 }
+
+VERBSPP_DATA_PATH void inbox_list::note_ended(inbox_state& inbox) noexcept { --inbox.until_due; }
 
 template <class Fail>
 void inbox_list::flush(Fail fail) noexcept {
@@ -142,7 +148,7 @@ void inbox_list::flush(Fail fail) noexcept {
     // inbox is looked up first.
     inbox_state* const next = each->next;
     each->tag = new_tag();
-    for (std::uint32_t left = each->posted; left != 0; --left) fail(*each);
+    for (std::uint32_t left = each->posted(); left != 0; --left) fail(*each);
     each = next;
   }
 }
@@ -150,6 +156,7 @@ void inbox_list::flush(Fail fail) noexcept {
 VERBSPP_DATA_PATH void inbox_list::deliver(inbox_state& inbox, std::uint32_t place) noexcept {
   if (inbox.itself) [[unlikely]] {
     inbox.pool.places()->give_back(place);
+    note_ended(inbox);
     return delete_if_finished(inbox);
   }
   ++inbox.messages;
@@ -157,39 +164,57 @@ VERBSPP_DATA_PATH void inbox_list::deliver(inbox_state& inbox, std::uint32_t pla
 }
 
 VERBSPP_DATA_PATH std::uint32_t channel_core::receive_message(inbox_state& inbox,
+                                                              pool_places& places,
                                                               const ibv_wc& completion) noexcept {
-  pool_places& places = *inbox.pool.places();
   const std::uint32_t place = inboxes_.take_posted(inbox, places);
   receives_.note_left();
   places.record(place).fill(completion, {});
   return place;
 }
 
-VERBSPP_DATA_PATH bool channel_core::collect(inbox_state& inbox, taken_place& taken) noexcept {
-  if (sends_.needs_care()) [[unlikely]]
-    return collect_with_care();
+VERBSPP_DATA_PATH taken_place channel_core::collect_message(inbox_state& inbox,
+                                                            bool& may_poll) noexcept {
   ibv_wc completions[completions_per_poll];
   int filled = 0;
   {
     const one_thread only(users_);
     filled = connection_.poll(completions);
     // The usual case is one message. It need not be put into the list of the inbox.
-    if (filled == 1 && completions->wr_id == inbox.next_wr_id() &&
-        completions->status == IBV_WC_SUCCESS && (completions->wc_flags & IBV_WC_WITH_INV) == 0)
-        [[likely]] {
-      taken = {.places = inbox.pool.places(),
-               .place = receive_message(inbox, *completions),
-               .size = completed_work(*completions).bytes_filled(0)};
-      return false;
+    if (filled == 1 && completions->wr_id == inbox.next_wr_id() && is_message(*completions) &&
+        (completions->wc_flags & IBV_WC_WITH_INV) == 0) [[likely]] {
+      pool_places& places = *inbox.pool.places();
+      return {&places, receive_message(inbox, places, *completions), completions->byte_len};
     }
   }
-  return complete_all(completions, filled);
+  may_poll = complete_all(completions, filled);
+  return {};
 }
 
-VERBSPP_DATA_PATH taken_place inbox_state::take() noexcept {
+VERBSPP_DATA_PATH taken_place channel_core::take_message(inbox_state& inbox) noexcept {
+  if (!inbox.arrived.is_empty() || sends_.needs_care()) [[unlikely]]
+    return inbox.take_and_fill();
+  bool may_poll = false;
+  const taken_place taken = collect_message(inbox, may_poll);
+  if (taken.places == nullptr) [[unlikely]]
+    return inbox.take_and_fill(may_poll);
+  inboxes_.note_ended(inbox);
+  if (inbox.is_due()) [[unlikely]]
+    return inbox.after_filling(taken);
+  return taken;
+}
+
+VERBSPP_DATA_PATH bool channel_core::collect(inbox_state& inbox, taken_place& taken) noexcept {
+  if (sends_.needs_care()) [[unlikely]]
+    return collect_with_care();
+  bool may_poll = false;
+  taken = collect_message(inbox, may_poll);
+  if (taken.places != nullptr) inboxes_.note_ended(inbox);
+  return may_poll;
+}
+
+VERBSPP_DATA_PATH taken_place inbox_state::take(bool may_poll) noexcept {
   taken_place taken;
-  while (arrived.is_empty() && core.collect(*this, taken)) {
-  }
+  while (may_poll && arrived.is_empty()) may_poll = core.collect(*this, taken);
   return taken.places != nullptr ? taken : take_arrived();
 }
 
@@ -201,6 +226,7 @@ VERBSPP_DATA_PATH taken_place inbox_state::take_arrived() noexcept {
 VERBSPP_DATA_PATH taken_place inbox_state::take_listed() noexcept {
   if (arrived.is_empty()) return {};
   --messages;
+  --until_due;
   pool_places& places = *pool.places();
   const std::uint32_t place = arrived.take_first(places);
   return {&places, place, places.record(place).work().bytes_filled(0)};

@@ -48,6 +48,7 @@ struct inboxes {
     list.flush([&](inbox_state& inbox) {
       failed.push_back(&inbox);
       places().give_back_unfilled(list.take_posted(inbox, places()));
+      list.note_ended(inbox);
       list.delete_if_finished(inbox);
     });
     return failed;

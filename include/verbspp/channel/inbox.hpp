@@ -92,9 +92,13 @@ class inbox {
   /// \errors as `poll` and `channel::wait`; `timed_out`; `cancelled` if a stop was requested
   [[nodiscard]] VERBSPP_DATA_PATH result<message> wait(
       call_limit limit = call_limit::of_channel()) noexcept {
-    const detail::taken_place next = take();
-    if (next.places == nullptr) [[unlikely]]
-      return wait_longer(limit);
+    detail::taken_place next = take();
+    if (next.places == nullptr) [[unlikely]] {
+      const result<detail::taken_place> later = wait_longer(limit);
+      if (!later.has_value()) return later.assume_error();
+      next = later.assume_value();
+      detail::expect(next.places != nullptr);
+    }
     return result<message>(std::in_place, next.places, next.place, next.size);
   }
 
@@ -135,8 +139,9 @@ class inbox {
   /// Like `poll`, but returns the place of the message. No place in case of an error, which
   /// `wait_longer` returns.
   [[nodiscard]] detail::taken_place take() noexcept;
-  /// Implements `wait`, if no message has arrived.
-  [[nodiscard]] result<message> wait_longer(call_limit limit) noexcept;
+  /// Implements `wait`, if no message has arrived. \returns the place of the message; not the
+  /// result of `wait`, so that the compiler can keep that in registers
+  [[nodiscard]] result<detail::taken_place> wait_longer(call_limit limit) noexcept;
 
   detail::owned<detail::inbox_state> state_;  ///< null if the inbox was moved from
 };

@@ -240,8 +240,12 @@ class channel_core : stoppable_sleep {
     return complete_all(completions, filled);
   }
   /// Like `collect`, but if the only completion is a message for this inbox, this function may set
-  /// `taken` instead of adding the message to the list of the inbox. Defined in inbox_state.hpp.
+  /// `taken` instead of adding the message to the list of the inbox. Defined in inbox_state.hpp,
+  /// like the next function.
   bool collect(inbox_state& inbox, taken_place& taken) noexcept;
+  /// Takes the next message for this inbox if one has arrived. Posts receives if that is due and
+  /// there is a message.
+  [[nodiscard]] taken_place take_message(inbox_state& inbox) noexcept;
   /// Implements `channel::poll`. A continuation that it calls may destroy the channel.
   void poll() noexcept;
   /// Like `poll`, but processes only completions that the hub has already found.
@@ -591,11 +595,16 @@ class channel_core : stoppable_sleep {
   void take_hang_up() noexcept;
   void notice_end() noexcept;
   [[gnu::noinline]] bool complete_all(const ibv_wc* completions, int filled) noexcept;
+  /// Polls once, and returns the message for this inbox if it is the only completion. Otherwise,
+  /// processes the completions, and sets `may_poll` to true if there may be more of them. Defined
+  /// in inbox_state.hpp. \pre `sends_.needs_care` is false, and the list of the inbox is empty
+  [[nodiscard]] taken_place collect_message(inbox_state& inbox, bool& may_poll) noexcept;
   void complete(const ibv_wc& completion) noexcept;
   void complete_receive(const ibv_wc& completion) noexcept;
-  /// Records the completion of the inbox's next receive. Defined in inbox_state.hpp.
-  /// \returns the place of the message
-  [[nodiscard]] std::uint32_t receive_message(inbox_state& inbox,
+  /// Records the completion of the inbox's next receive, but does not tell the tools that watch
+  /// memory. Defined in inbox_state.hpp. \returns the place of the message (see
+  /// `inbox_list::take_posted`)
+  [[nodiscard]] std::uint32_t receive_message(inbox_state& inbox, pool_places& places,
                                               const ibv_wc& completion) noexcept;
   void complete_failed(const ibv_wc& completion) noexcept;
   void complete(receive_slot& slot) noexcept { receives_.complete(slot, place_of(slot), guard_); }

@@ -46,13 +46,16 @@ class inbox_list {
 
   /// Records receives that were posted, whose places are in the list of the inbox already.
   void note_posted(inbox_state& inbox, std::uint32_t count) noexcept;
-  /// Removes and returns the place of the receive that completes next. The place still counts as
-  /// in use, and its record has to be updated. \pre a receive is posted
+  /// Removes and returns the place of the receive that completes next, whose record has to be
+  /// updated. The place still counts as in use: the caller then calls `deliver` or `note_ended`.
+  /// \pre a receive is posted
   [[nodiscard]] std::uint32_t take_posted(inbox_state& inbox, pool_places& places) noexcept;
+  /// Records that the inbox no longer uses a place that `take_posted` has returned.
+  void note_ended(inbox_state& inbox) noexcept;
   /// Deletes the state of a destroyed inbox that has no posted receives; otherwise a no-op.
   void delete_if_finished(inbox_state& inbox) noexcept;
   /// Gives each inbox a new tag, and calls `fail(inbox)` for each of its posted receives. `fail`
-  /// must call `take_posted`, and may call `delete_if_finished`.
+  /// must call `take_posted` and `note_ended`, and may call `delete_if_finished`.
   template <class Fail>
   void flush(Fail fail) noexcept;
 
