@@ -211,11 +211,10 @@ class [[gnu::visibility("hidden")]] hub_state {
     int done = 0;                  ///< the number of completions whose messages are in slots
   };
   /// Polls once, and stores the messages in slots, up to a completion that requires more than that.
-  /// Does not count the receives that have ended.
   /// Does not poll if `care_` or the list of ready rows requires more, or if there are no slots, or
-  /// more than `at_once`. Advances `into.next`, but
-  /// does not change `into.left`. \returns true if nothing else has to be done, except posting
-  /// receives; otherwise, `take_more` has to be called
+  /// more than `at_once`. Advances `into.next`, but does not change `into.left`.
+  /// \returns true if nothing else has to be done, except counting the receives that have ended,
+  /// and posting new ones; otherwise, `take_more` has to be called
   [[nodiscard, gnu::always_inline]] inline bool take_usual(empty_slots& into, ibv_wc* completions,
                                                            polled& now) noexcept;
   /// Takes arrivals in every case, after `take_usual`, whose results are the arguments. Posts
