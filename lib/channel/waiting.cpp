@@ -53,7 +53,9 @@ result<std::optional<wait_end>> sleep(const completion_queue& queue, const also_
   const condition::state seen = look();
   if (seen == condition::state::met) return std::optional(wait_end::completions);
   const bool is_nap = seen == condition::state::unmet_so_far;
-  VERBSPP_TRY(end, state.sleep(events, is_nap ? wait_limit(longest_nap) : until, also));
+  const wait_limit latest =
+      is_nap ? until.no_later_than(std::chrono::steady_clock::now() + longest_nap) : until;
+  VERBSPP_TRY(end, state.sleep(events, latest, also));
   if (end == wait_end::completions || (is_nap && end == wait_end::limit))
     return std::optional<wait_end>();
   return std::optional(end);
