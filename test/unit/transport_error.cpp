@@ -13,6 +13,7 @@
 
 using verbspp::batch_error;
 using verbspp::error;
+using verbspp::error_kind;
 using verbspp::transport_error;
 using verbspp::transport_result;
 using verbspp::work_error;
@@ -36,6 +37,8 @@ TEST_CASE("a transport error contains the failed call or the failed request") {
   CHECK(call.call()->native_errno() == EIO);
   CHECK(call.message() == failed_call.message());
   CHECK(printed(call) == call.message());
+  CHECK(call == failed_call.kind());
+  CHECK(call != error_kind::timed_out);
 
   const transport_error work = failed_request;
   REQUIRE(work.work() != nullptr);
@@ -43,6 +46,7 @@ TEST_CASE("a transport error contains the failed call or the failed request") {
   CHECK(work.work()->status() == work_status::flushed);
   CHECK(work.message() == failed_request.message());
   CHECK(printed(work) == work.message());
+  CHECK(work == error(failed_request).kind());
 }
 
 TEST_CASE("the message of a failed request is complete, however long its cause is") {

@@ -71,6 +71,10 @@ class transport_error {
     if (is_work_) return work_;
     return call_;
   }
+  /// True if the `error` to which this converts is of this kind.
+  friend bool operator==(const transport_error& e, error_kind kind) noexcept {
+    return error(e) == kind;
+  }
   [[nodiscard]] std::string message() const;
   /// Throws a `work_exception` if a request failed, or an `exception` if a call failed. If the
   /// library was built without exceptions, prints the message and aborts.
