@@ -29,12 +29,7 @@ result<void> channel::close(const wait_limit& limit) noexcept {
 
 result<endpoint> channel::renew() noexcept {
   if (is_empty()) return detail::channel_core::refusal_of_empty("renew a channel");
-  detail::channel_core& renewed = core();
-  const result<void> prepared = renewed.renew(time_to_close);
-  const struct endpoint local = renewed.connection().local();
-  renewed.run_continuations();
-  VERBSPP_TRYV(prepared);
-  return local;
+  return core().renew(time_to_close);
 }
 
 result<void> channel::handshake(const struct endpoint& remote) noexcept {

@@ -273,18 +273,32 @@ void channel_core::destroy_queue_pair() noexcept {
   if (member_ && member_->hub && !polls_.is_empty()) member_->hub->report(id_);
 }
 
-result<void> channel_core::renew(const wait_limit& limit) noexcept {
+result<endpoint> channel_core::renew(const wait_limit& limit) noexcept {
   // Renewing a channel does not shut its socket down, so that the next connection is tied to the
   // socket, too.
   tied_socket socket = std::move(connection_.socket());
   const result<void> closed = close(limit);
   connection_.socket() = std::move(socket);
-  VERBSPP_TRYV(closed);
+  // All waits for the closed connection end now. Otherwise, a coroutine that awaits a message would
+  // get one of the next connection.
+  ++callers_;
+  run_continuations();
+  const result<endpoint> made =
+      closed.has_value() ? prepare_next() : result<endpoint>(closed.assume_error());
+  end_caller();
+  return made;
+}
+
+result<endpoint> channel_core::prepare_next() noexcept {
+  if (is_orphan_)
+    return error(error_kind::not_connected, "renew a channel",
+                 "the channel was destroyed by a function or coroutine that it called");
   // A socket that is hung up would end the next connection as well.
   if (connection_.watched().number == connection_.socket().descriptor() &&
       has_ended(connection_.watched()))
     tie({});
-  return prepare();
+  if (state() == channel_state::closed) VERBSPP_TRYV(prepare());
+  return connection_.local();
 }
 
 result<void> channel_core::close(const wait_limit& limit) noexcept {

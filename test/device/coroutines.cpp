@@ -270,11 +270,33 @@ TEST_CASE(
     REQUIRE(each.is_done());
     CHECK_FALSE(each.get().has_value());
   }
-  if (how != 2) {
-    REQUIRE(reader.is_done());
-    CHECK_FALSE(reader.get().has_value());
-  }
+  REQUIRE(reader.is_done());
+  CHECK_FALSE(reader.get().has_value());
   if (how == 1) CHECK(receiving().is_done());
+}
+
+TEST_CASE("a coroutine may destroy or renew the channel that is being renewed") {
+  const testbed bed;
+  std::optional<channel_pair> ends = connect_short(bed);
+  const message_pool pool = must(message_pool::create(bed.domain, 16, 64));
+  inbox messages = must(inbox::open(ends->left, pool));
+  const bool destroys = GENERATE(true, false);
+  const auto waiting = [&]() -> routine {
+    const auto arrived = co_await messages.async_wait();
+    CHECK_FALSE(arrived.has_value());
+    if (destroys)
+      ends.reset();
+    else
+      must(ends->left.renew());
+    co_return success();
+  };
+  const auto reader = waiting();
+  const auto renewed = ends->left.renew();
+  CHECK(reader.is_done());
+  if (destroys)
+    CHECK(failure_of(renewed) == error_kind::not_connected);
+  else
+    CHECK(must(renewed) == ends->left.endpoint());
 }
 
 TEST_CASE("awaiting a request that cannot be posted returns an error") {

@@ -188,8 +188,10 @@ class channel : public posting_operations<channel>,
   /// Prepares the next connection: closes this one, and creates a queue pair with the same
   /// parameters. After that, the channel accepts receive requests, unless its hub posts them. It
   /// also has a new endpoint, whose generation shows the peer that the endpoint is newer than the
-  /// last one.
-  /// \errors as `close` and `channel_builder::build`; `not_connected` if the channel is empty
+  /// last one. Before the next connection is prepared, the coroutines and continuations that wait
+  /// for the closed one are resumed and called.
+  /// \errors as `close` and `channel_builder::build`; `not_connected` if the channel is empty, or
+  /// if one of them has destroyed it
   [[nodiscard]] result<struct endpoint> renew() noexcept;
   /// Connects a prepared channel, which may be new or renewed. If the queue pair's handshake fails,
   /// the channel is broken; other errors leave it unchanged.

@@ -466,8 +466,9 @@ class channel_core : stoppable_sleep {
 
   [[nodiscard]] result<void> connect(const endpoint& remote) noexcept;
   [[nodiscard]] result<void> connect(const managed_attributes& by) noexcept;
-  /// Closes the connection, and prepares the next one.
-  [[nodiscard]] result<void> renew(const wait_limit& limit) noexcept;
+  /// Closes the connection, calls the continuations that wait for it, and prepares the next one.
+  /// \returns the new endpoint
+  [[nodiscard]] result<endpoint> renew(const wait_limit& limit) noexcept;
   [[nodiscard]] result<void> close(const wait_limit& limit) noexcept;
   /// Breaks the connection: moves the queue pair to ERR and collects all outstanding requests. If
   /// the device does not complete them in time, this function destroys the queue pair.
@@ -660,6 +661,8 @@ class channel_core : stoppable_sleep {
 
   // The connection's life.
   [[nodiscard]] result<void> prepare() noexcept;
+  /// Prepares the next connection, unless a continuation has done so, or has destroyed the channel.
+  [[nodiscard]] result<endpoint> prepare_next() noexcept;
   [[nodiscard]] result<void> allocate() noexcept;
   [[nodiscard]] result<void> settle(const result<void>& connected) noexcept;
   void fail(const error& root, bool is_certain, std::optional<wait_end> by = {}) noexcept;
