@@ -191,6 +191,30 @@ TEST_CASE("an awaited request whose limit expires breaks the channel") {
   CHECK(ends.left.deadline() == wait_limit::time_point::max());
 }
 
+TEST_CASE_METHOD(two_channels,
+                 "an awaited request whose limit has been reached before is not posted") {
+  const auto mine = share_bytes(bed, 64, 1);
+  const auto theirs = share_bytes(bed, 64);
+  const auto remote = must(theirs.remote());
+  auto owned = must(registered_buffer<>::allocate(bed.domain, 8));
+  const auto write = [&](wait_limit limit) -> routine {
+    auto [done, memory] = co_await left.async_write(std::move(owned), {.remote = remote}, limit);
+    owned = std::move(memory);
+    CHECK(owned.size() == 8);
+    CHECK_FALSE(done.has_value());
+    VERBSPP_CO_TRYV(co_await left.async_write({.elements = mine, .remote = remote}, limit));
+    co_return success();
+  };
+  std::stop_source stop;
+  stop.request_stop();
+  CHECK(failure_of(write(std::chrono::seconds(0)).get()) == error_kind::timed_out);
+  CHECK(failure_of(write(clock::now() - std::chrono::seconds(1)).get()) == error_kind::timed_out);
+  CHECK(failure_of(write(wait_limit(patience, stop.get_token())).get()) == error_kind::cancelled);
+  CHECK(left.outstanding() == 0);
+  CHECK(left.is_connected());
+  CHECK(mine.is_only());
+}
+
 TEST_CASE("a stop request ends an awaited request in the same way as a limit") {
   const testbed bed;
   channel_pair ends = connect_short(bed);

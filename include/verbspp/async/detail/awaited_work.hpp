@@ -185,13 +185,17 @@ class [[nodiscard]] awaited_work<Operation, void> : awaited {
     if (keeper != nullptr) keeper->count.add();
     return begin(core, limit, operation, nullptr, {.keeper = keeper});
   }
-  /// Posts the request, unless the queue is full or earlier awaited requests wait for room. In that
-  /// case, returns an awaitable that posts it later.
+  /// Posts the request, unless the limit has been reached, the queue is full, or earlier awaited
+  /// requests wait for room. If there is no room, returns an awaitable that posts it later.
   [[nodiscard, gnu::noinline]] static awaited_work begin(channel_core& core,
                                                          const wait_limit* limit,
                                                          const Operation& operation,
                                                          scope_state* scope,
                                                          kept_memory memory) noexcept {
+    if (limit != nullptr && limit->has_passed()) {
+      memory.let_go();
+      return awaited_work(core, channel_core::ended_before(*limit));
+    }
     // If the queue is closed, `may_post` returns true, and posting returns the error.
     if (!may_post(core) || core.polls().has_delayed()) [[unlikely]]
       return awaited_work(core, limit, delayed{operation, scope, memory});
