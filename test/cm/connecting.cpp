@@ -23,9 +23,9 @@ using namespace verbspp::test;
 
 namespace {
 
-static_assert(EventSource<cm_listener> && EventSource<cm_datagram_listener>);
-static_assert(EventSource<cm_connection> && EventSource<cm_resolver>);
-static_assert(EventSource<cm_session<prepared_channel>>);
+static_assert(FourFunctions<cm_listener> && FourFunctions<cm_datagram_listener>);
+static_assert(FourFunctions<cm_connection> && FourFunctions<cm_resolver>);
+static_assert(FourFunctions<cm_session<prepared_channel>>);
 
 struct greeting {
   std::uint32_t version;

@@ -5,6 +5,7 @@
 #include "calls.hpp"
 
 #include "../socket_pair.hpp"
+#include "event_loop.hpp"
 
 #include <algorithm>
 #include <array>
@@ -42,7 +43,7 @@ struct verbspp::codec<boastful> {
 
 namespace {
 
-static_assert(EventSource<service>);
+static_assert(FourFunctions<service>);
 
 struct boast_method : echo_method {
   using request = boastful;

@@ -15,6 +15,10 @@
 
 namespace verbspp::test {
 
+/// The functions that all objects of the library have for which an event loop can wait.
+template <class Source>
+concept FourFunctions = EventSource<Source> && requires(Source& source) { source.poll(); };
+
 /// Runs the event loop from the documentation with epoll. Calls `work` once per round, and returns
 /// as soon as `work` returns true. Throws `failure` if the loop is not woken within `patience`,
 /// unless the source's deadline comes first.

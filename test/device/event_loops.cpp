@@ -36,10 +36,10 @@ using number_meeting = meeting_session<std::uint32_t, prepared_channel>;
 using offer = exchange_offer<prepared_channel, std::uint32_t>;
 using prepare_offer = result<offer> (*)() noexcept;
 
-static_assert(EventSource<channel> && EventSource<inbox> && EventSource<channel_hub>);
-static_assert(EventSource<hub_clients<int>> && EventSource<number_session>);
-static_assert(EventSource<number_meeting>);
-static_assert(EventSource<exchange_acceptor<std::uint32_t, prepare_offer>>);
+static_assert(FourFunctions<channel> && FourFunctions<inbox> && FourFunctions<channel_hub>);
+static_assert(FourFunctions<hub_clients<int>> && FourFunctions<number_session>);
+static_assert(FourFunctions<number_meeting>);
+static_assert(FourFunctions<exchange_acceptor<std::uint32_t, prepare_offer>>);
 static_assert(!EventSource<tcp_listener> && !EventSource<int>);
 
 /// True if the descriptor is readable now.

@@ -314,7 +314,7 @@ TEST_CASE("numbers beyond a group's size are refused before anything is posted")
   CHECK(failure_of(none.add(channel())) == error_kind::invalid_input);
 }
 
-static_assert(EventSource<group>);
+static_assert(FourFunctions<group>);
 
 TEST_CASE("an event loop waits for the channels of a group") {
   const testbed bed;

@@ -25,7 +25,7 @@ using namespace verbspp;
 using namespace verbspp::test;
 using namespace std::chrono_literals;
 
-static_assert(EventSource<barrier_session>);
+static_assert(FourFunctions<barrier_session>);
 
 namespace {
 

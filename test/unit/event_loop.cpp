@@ -41,7 +41,7 @@ class numbers {
     number_ = number;
     ::eventfd_write(signal_, 1);
   }
-  [[nodiscard]] std::optional<int> poll() {
+  [[nodiscard]] std::optional<int> take() {
     eventfd_t ignored = 0;
     ::eventfd_read(signal_, &ignored);
     return std::exchange(number_, std::nullopt);
@@ -70,7 +70,7 @@ routine next_of(event_loop& loop, numbers& source, wait_limit limit = wait_limit
   co_return co_await loop.async_until(
       source,
       [](numbers& from) -> std::optional<result<int>> {
-        if (const auto number = from.poll()) return result<int>(*number);
+        if (const auto number = from.take()) return result<int>(*number);
         return std::nullopt;
       },
       limit);
@@ -177,7 +177,7 @@ TEST_CASE("a coroutine keeps a callback registered only while it waits in an eve
   const routine resumed = [](event_loop& in, numbers& from, const counting_source& registered,
                              wait_limit limit, bool& is_registered) -> routine {
     auto awaited = in.async_until(
-        from, [](numbers& of) { return of.poll() ? std::optional(result<int>(1)) : std::nullopt; },
+        from, [](numbers& of) { return of.take() ? std::optional(result<int>(1)) : std::nullopt; },
         limit);
     VERBSPP_CO_TRYV(co_await awaited);
     is_registered = registered.callbacks() != 0;

@@ -62,7 +62,6 @@ struct allocating_token {
 struct silent_source {
   [[nodiscard]] static int file_descriptor() noexcept { return -1; }
   [[nodiscard]] static result<bool> request_notification() noexcept { return false; }
-  static void poll() noexcept {}
   [[nodiscard]] static wait_limit::time_point deadline() noexcept {
     return (wait_limit::time_point::max)();
   }

@@ -71,7 +71,6 @@ class polled_channel {
     if (!has_news.has_value() || !has_news.assume_value()) return has_news;
     return link_.outstanding() != before || link_.failure().has_value();
   }
-  void poll() noexcept { link_.poll(); }
   [[nodiscard]] wait_limit::time_point deadline() const noexcept { return link_.deadline(); }
 
  private:
