@@ -283,6 +283,8 @@ result<endpoint> channel_core::renew(const wait_limit& limit) noexcept {
   // get one of the next connection.
   ++callers_;
   run_continuations();
+  // That function makes a limited number of calls.
+  while (continuation* const due = take_due()) call_due(due, false);
   const result<endpoint> made =
       closed.has_value() ? prepare_next() : result<endpoint>(closed.assume_error());
   end_caller();
@@ -293,11 +295,12 @@ result<endpoint> channel_core::prepare_next() noexcept {
   if (is_orphan_)
     return error(error_kind::not_connected, "renew a channel",
                  "the channel was destroyed by a function or coroutine that it called");
+  if (state() != channel_state::closed) return connection_.local();
   // A socket that is hung up would end the next connection as well.
   if (connection_.watched().number == connection_.socket().descriptor() &&
       has_ended(connection_.watched()))
     tie({});
-  if (state() == channel_state::closed) VERBSPP_TRYV(prepare());
+  VERBSPP_TRYV(prepare());
   return connection_.local();
 }
 
@@ -320,6 +323,8 @@ result<void> channel_core::close(const wait_limit& limit) noexcept {
 
 void channel_core::abandon() noexcept {
   static_cast<void>(close(time_to_flush));
+  // `close` does not notify the peer if the channel was closed before, for example to be renewed.
+  connection_.socket().tell_end();
   // If the queue pair still exists, tries once more to destroy it, and reports a failure.
   connection_.drop_queue_pair();
   is_orphan_ = true;

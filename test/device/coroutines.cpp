@@ -323,6 +323,20 @@ TEST_CASE("a coroutine may destroy or renew the channel that is being renewed") 
     CHECK(must(renewed) == ends->left.endpoint());
 }
 
+TEST_CASE("renewing a channel ends all waits for messages, however many there are") {
+  const testbed bed;
+  channel_pair ends = connect_short(bed);
+  const message_pool pool = must(message_pool::create(bed.domain, 16, 64));
+  inbox messages = must(inbox::open(ends.left, pool));
+  const auto waiting = [&]() -> eager<result<message>> {
+    co_return co_await messages.async_wait();
+  };
+  std::vector<eager<result<message>>> readers;
+  for (int i = 0; i < 3000; ++i) readers.push_back(waiting());
+  must(ends.left.renew());
+  CHECK(std::ranges::all_of(readers, [](const auto& each) { return each.is_done(); }));
+}
+
 TEST_CASE("awaiting a request that cannot be posted returns an error") {
   const testbed bed;
   channel_pair ends = connect_short(bed);

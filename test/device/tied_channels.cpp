@@ -2,10 +2,12 @@
 /// \file
 /// Channels that are tied to the socket over which they were connected: they keep a duplicate of
 /// it. These tests check how a peer detects that the other end was closed or destroyed.
+#include "../eager.hpp"
 #include "../socket_pair.hpp"
 #include "channels.hpp"
 #include "transports.hpp"
 #include <verbspp/channel/detail/tied_socket.hpp>
+#include <verbspp/coroutine.hpp>
 #include <verbspp/exchange.hpp>
 
 #include <poll.h>
@@ -167,6 +169,22 @@ TEST_CASE("a channel that is renewed keeps its socket") {
   check_works(bed, left, right);
   left = channel();
   check_told(bed, right);
+}
+
+TEST_CASE("a channel that is destroyed while it is renewed notifies the peer") {
+  const testbed bed;
+  const socket_pair sockets;
+  tied_pair ends = exchange_channels(bed, sockets);
+  const auto memory = share_bytes(bed, 8);
+  const auto receive = [&]() -> eager<transport_result<completed_work>> {
+    const auto received = co_await ends.left.async_receive({.elements = memory});
+    ends.left = channel();
+    co_return received;
+  };
+  const auto receiving = receive();
+  CHECK(failure_of(ends.left.renew()) == error_kind::not_connected);
+  CHECK(receiving.is_done());
+  CHECK(is_hung_up(sockets[1]));
 }
 
 TEST_CASE("a channel leaves the socket open unless both ends' channels are tied to it") {
