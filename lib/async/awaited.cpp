@@ -53,6 +53,10 @@ void awaited_message::proceed(continuation& self) noexcept {
 
 bool awaited_revocation::await_suspend(std::coroutine_handle<> waiting) noexcept {
   waiting_ = waiting;
+  if (has_limit() && limit().has_passed()) {
+    expire();
+    return false;
+  }
   was_posted_ = !must_line_up();
   if (was_posted_) return lease_.revoke_and_then(*this);
   line_up();

@@ -334,6 +334,18 @@ TEST_CASE_METHOD(full_queue, "an awaited revocation waits for room in the send q
   check_closed(bed.peer, bed.domain, memory, *far);
 }
 
+TEST_CASE_METHOD(memory_for_windows,
+                 "an awaited revocation whose limit was reached before needs no request") {
+  auto granted = must(bed.owner.lease<both_ways>(memory.region(), 0, 64));
+  const auto far = must(granted.remote());
+  routine revoking = revoke(granted, clock::now());
+  REQUIRE(revoking.is_done());
+  must(revoking.get());
+  CHECK(bed.owner.outstanding() == 0);
+  CHECK(bed.owner.is_connected());
+  check_closed(bed.peer, bed.domain, memory, far);
+}
+
 TEST_CASE_METHOD(full_queue, "a revocation that gets no room in time needs no request") {
   std::stop_source source;
   const bool by_stop = GENERATE(false, true);
