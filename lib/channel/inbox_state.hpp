@@ -46,7 +46,7 @@ struct [[gnu::visibility("hidden")]] inbox_state {
   [[nodiscard]] taken_place take_arrived() noexcept;
   /// As `take_arrived`, but does not take messages from the hub.
   [[nodiscard]] taken_place take_listed() noexcept;
-  /// Posts receives if that is due. If this fails, `next` tries again, and returns the error once
+  /// Posts receives if that is due. If this fails, `poll` tries again, and returns the error once
   /// there are neither receives nor messages. \returns its argument, so that it can stay in
   /// registers
   [[nodiscard, gnu::noinline]] taken_place after_filling(taken_place taken) noexcept;

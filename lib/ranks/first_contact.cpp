@@ -177,7 +177,7 @@ std::optional<error> first_contact::failure_of(const contact& due, const wait_li
     return limit.failure(
         calling,
         "the connection to that rank is not ready: check its process and the network to it; a rank "
-        "answers only while it connects, waits in a collective step, advances a barrier_session, "
+        "answers only while it connects, waits in a collective step, polls a barrier_session, "
         "polls the group or waits on it, or calls mend() or serve()");
   return std::nullopt;
 }

@@ -45,8 +45,8 @@ namespace verbspp::detail {
 /// connection are not mistaken for those of this one. Calls are numbered, and each datagram names
 /// the last call that was received, so refusals of earlier calls can be ignored.
 ///
-/// Datagrams are processed while this rank connects, waits in a step, advances a session, polls the
-/// group or waits on it, or calls `mend` or `serve`. To answer a rank that calls for the first
+/// Datagrams are processed while this rank connects, waits in a step, polls a session or the
+/// group, waits on the group, or calls `mend` or `serve`. To answer a rank that calls for the first
 /// time, this rank reads the caller's introduction from the bootstrap, which takes 200 ms at most.
 /// After a failure, it does not try that again for one second.
 class [[gnu::visibility("hidden")]] first_contact final : public member_connector {

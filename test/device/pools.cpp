@@ -400,7 +400,7 @@ TEST_CASE("repeatedly renewing a channel with an inbox keeps no earlier connecti
   const auto kept = must(ends.left.post_send({.elements = from.gather()}));
   must(ends.left.renew());
   CHECK(core.sends().kept_connections() == 2);
-  // The next call to `next` posts the receives on the new connection.
+  // The next call to `poll` posts the receives on the new connection.
   CHECK(messages.posted() == 0);
   CHECK_FALSE(messages.poll());
   CHECK(messages.posted() == 4);

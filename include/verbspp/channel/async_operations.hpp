@@ -279,8 +279,9 @@ VERBSPP_DATA_PATH void set_memory(Operation& of, const element_list<Element>& el
 ///
 /// Without a limit, the channel's default limit applies to the wait for room and to the wait for
 /// the request. Each of these waits may exceed the limit by a quarter. If the limit is reached, the
-/// channel breaks, as it does in all waits for requests. The exception is a request that was still
-/// waiting for room in the queue: it is not posted, and the channel is not affected.
+/// channel breaks, as it does in all waits for requests. There are two exceptions: if the limit was
+/// reached before the call, or while the request waited for room in the queue, the request is not
+/// posted, and the channel is not affected.
 ///
 /// Await the returned object in the expression that creates it, because it refers to the arguments
 /// and to inline bytes without copying them. `Poster` provides `core()`, which returns the

@@ -105,7 +105,7 @@ class channel_source_of final : public channel_source {
 /// With `join_lazily`, two ranks are connected when one of them first uses the other: in an
 /// operation on several peers, a scope, a barrier or another step, or `peers().connect`. To be
 /// connected, the other rank has to answer. It answers while it is itself connecting to a rank,
-/// while it waits in a step or advances a session, and in `peers().wait`, `peers().poll`, `serve`
+/// while it waits in a step or polls a session, and in `peers().wait`, `peers().poll`, `serve`
 /// and `mend`. It does not answer while it waits for a single channel, for instance in
 /// `peers()[1].receive`.
 ///

@@ -29,7 +29,7 @@ class brief_lock {
                                        __ATOMIC_RELAXED);
   }
   // If the process had one thread when it called `lock`, that call changed nothing, and the state
-  // is still `unlocked`. This is so even if other threads have started or ended since then.
+  // is still `unlocked`: no thread may be started while the lock is held.
   void unlock() noexcept {
     if (__atomic_load_n(&state_, __ATOMIC_RELAXED) == unlocked) return;
     if (__atomic_exchange_n(&state_, unlocked, __ATOMIC_RELEASE) == has_sleepers) [[unlikely]]
