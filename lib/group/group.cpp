@@ -203,8 +203,8 @@ void group::take_news(std::span<arrival> arrived) noexcept {
 }
 
 error group::refusal_of_empty(const char* operation) noexcept {
-  return error(error_kind::invalid_input, operation,
-               "this group is empty: create one with prepare_group or group::create");
+  return {error_kind::invalid_input, operation,
+          "this group is empty: create one with prepare_group or group::create"};
 }
 
 result<std::span<arrival>> group::poll(std::span<arrival> into) noexcept {
