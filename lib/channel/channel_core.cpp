@@ -283,8 +283,6 @@ result<endpoint> channel_core::renew(const wait_limit& limit) noexcept {
   // get one of the next connection.
   ++callers_;
   run_continuations();
-  // That function makes a limited number of calls.
-  while (continuation* const due = take_due()) call_due(due, false);
   const result<endpoint> made =
       closed.has_value() ? prepare_next() : result<endpoint>(closed.assume_error());
   end_caller();

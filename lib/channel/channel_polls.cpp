@@ -117,10 +117,11 @@ void channel_core::call_due(continuation* due, bool checks_alarm) noexcept {
 /// Calls `due`, which may be null, and then the other continuations that are due or become due.
 void channel_core::call_all(continuation* due) noexcept {
   // A continuation may take completions, which make other continuations due. Without a maximum,
-  // this could go on as long as the peer answers.
+  // this could go on as long as the peer answers. A closed channel has no peer, and its waits must
+  // not last until the next connection.
   for (unsigned left = 1024; due != nullptr; due = take_due()) {
     due->call();
-    if (--left == 0) return polls_.poll_again();
+    if (--left == 0 && state() != channel_state::closed) return polls_.poll_again();
   }
 }
 
