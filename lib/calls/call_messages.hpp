@@ -10,7 +10,7 @@
 #include <verbspp/calls/detail/call_frame.hpp>
 #include <verbspp/calls/method.hpp>
 #include <verbspp/channel/channel.hpp>
-#include <verbspp/channel/message.hpp>
+#include <verbspp/pool/message.hpp>
 
 #include <array>
 #include <cstddef>

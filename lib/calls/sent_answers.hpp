@@ -8,8 +8,8 @@
 #include <verbspp/calls/detail/calling_client.hpp>
 #include <verbspp/calls/service_options.hpp>
 #include <verbspp/channel/detail/channel_core.hpp>
-#include <verbspp/channel/detail/pool_places.hpp>
 #include <verbspp/memory/detail/memory_keeper.hpp>
+#include <verbspp/pool/detail/pool_places.hpp>
 
 #include <utility>
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "channel/loop_events.hpp"
-#include "channel/waiting.hpp"
 #include "device/async_events.hpp"
 #include "qp/addressing.hpp"
 #include "queue/watched_descriptors.hpp"
+#include "wait/loop_events.hpp"
+#include "wait/waiting.hpp"
 #include <verbspp/base/destroy_failure.hpp>
 #include <verbspp/base/object_trace.hpp>
 #include <verbspp/channel/detail/channel_core.hpp>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
 /// The life of a channel's connection.
-#include "channel/hub_state.hpp"
 #include "channel/inbox_state.hpp"
 #include "channel/lease_book.hpp"
-#include "channel/waiting.hpp"
+#include "hub/hub_state.hpp"
+#include "wait/waiting.hpp"
 #include <verbspp/channel/detail/channel_core.hpp>
 
 #include <sched.h>
@@ -97,6 +97,7 @@ result<void> channel_core::enter_hub() noexcept {
   VERBSPP_TRYV(hub.join(*made.get()));
   made->hub = asked.hub;
   made->core = this;
+  made->poll_found = [](channel_core& core) noexcept { core.poll_found(); };
   id_ = made->id;
   member_ = std::move(made);
   need_care_to_collect();

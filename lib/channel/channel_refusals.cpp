@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "channel/waiting.hpp"
+#include "wait/waiting.hpp"
 #include <verbspp/channel/detail/channel_core.hpp>
 
 #include <array>

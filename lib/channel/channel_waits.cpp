@@ -2,7 +2,7 @@
 /// \file
 /// The ways in which a channel waits: for room, requests, scopes, messages and news.
 #include "channel/inbox_state.hpp"
-#include "channel/waiting.hpp"
+#include "wait/waiting.hpp"
 #include <verbspp/channel/detail/channel_core.hpp>
 #include <verbspp/memory/access.hpp>
 #include <verbspp/memory/keys.hpp>

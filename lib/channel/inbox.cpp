@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "channel/inbox_state.hpp"
-#include "channel/waiting.hpp"
+#include "wait/waiting.hpp"
 #include <verbspp/channel/channel.hpp>
 #include <verbspp/channel/inbox.hpp>
 

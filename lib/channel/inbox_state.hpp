@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "channel/receive_batch.hpp"
+#include "pool/receive_batch.hpp"
 #include <verbspp/base/detail/owned.hpp>
 #include <verbspp/channel/detail/channel_core.hpp>
 #include <verbspp/channel/detail/inbox_list.hpp>
-#include <verbspp/channel/detail/pool_places.hpp>
-#include <verbspp/channel/detail/wr_id.hpp>
 #include <verbspp/channel/inbox.hpp>
-#include <verbspp/channel/message.hpp>
-#include <verbspp/channel/message_pool.hpp>
+#include <verbspp/pool/detail/pool_places.hpp>
+#include <verbspp/pool/message.hpp>
+#include <verbspp/pool/message_pool.hpp>
+#include <verbspp/work/detail/wr_id.hpp>
 
 #include <cstdint>
 #include <optional>

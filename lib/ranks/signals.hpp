@@ -10,7 +10,6 @@
 #include <verbspp/base/wait_limit.hpp>
 #include <verbspp/channel/channel.hpp>
 #include <verbspp/channel/pending.hpp>
-#include <verbspp/channel/waiting.hpp>
 #include <verbspp/group/group.hpp>
 #include <verbspp/group/group_error.hpp>
 #include <verbspp/group/group_results.hpp>
@@ -18,6 +17,7 @@
 #include <verbspp/memory/remote_memory.hpp>
 #include <verbspp/memory/shared_buffer.hpp>
 #include <verbspp/ranks/barrier_kind.hpp>
+#include <verbspp/wait/waiting.hpp>
 
 #include <array>
 #include <cstddef>

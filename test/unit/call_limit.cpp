@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 #include "../catch.hpp"
-#include <verbspp/channel/call_limit.hpp>
+#include <verbspp/wait/call_limit.hpp>
 
 #include <chrono>
 #include <limits>

@@ -3,7 +3,7 @@
 
 #include "../catch.hpp"
 #include <verbspp/async/detail/resumable.hpp>
-#include <verbspp/channel/detail/handed_calls.hpp>
+#include <verbspp/wait/detail/handed_calls.hpp>
 
 #include <atomic>
 #include <functional>

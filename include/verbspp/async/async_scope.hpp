@@ -7,7 +7,6 @@
 #include <verbspp/base/detail/because.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/base/wait_limit.hpp>
-#include <verbspp/channel/call_limit.hpp>
 #include <verbspp/channel/channel.hpp>
 #include <verbspp/channel/detail/channel_core.hpp>
 #include <verbspp/channel/pending.hpp>
@@ -15,6 +14,7 @@
 #include <verbspp/channel/scope.hpp>
 #include <verbspp/channel/scope_error.hpp>
 #include <verbspp/memory/work_memory.hpp>
+#include <verbspp/wait/call_limit.hpp>
 #include <verbspp/work/operations.hpp>
 
 #include <coroutine>

@@ -3,8 +3,8 @@
 
 #include <verbspp/base/error.hpp>
 #include <verbspp/base/result.hpp>
-#include <verbspp/channel/continuation.hpp>
 #include <verbspp/channel/pending.hpp>
+#include <verbspp/wait/continuation.hpp>
 
 #include <concepts>
 #include <new>

@@ -2,9 +2,9 @@
 #pragma once
 
 #include <verbspp/async/detail/execution.hpp>
-#include <verbspp/channel/channel_hub.hpp>
-#include <verbspp/channel/continuation.hpp>
-#include <verbspp/channel/detail/hub_reference.hpp>
+#include <verbspp/hub/channel_hub.hpp>
+#include <verbspp/hub/detail/hub_reference.hpp>
+#include <verbspp/wait/continuation.hpp>
 
 #include <utility>
 

@@ -9,9 +9,9 @@
 #include <verbspp/calls/duration_histogram.hpp>
 #include <verbspp/calls/lent_memory.hpp>
 #include <verbspp/calls/method.hpp>
-#include <verbspp/channel/call_limit.hpp>
 #include <verbspp/channel/channel.hpp>
-#include <verbspp/channel/message.hpp>
+#include <verbspp/pool/message.hpp>
+#include <verbspp/wait/call_limit.hpp>
 
 #include <algorithm>
 #include <array>

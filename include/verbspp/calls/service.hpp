@@ -8,7 +8,7 @@
 #include <verbspp/calls/method.hpp>
 #include <verbspp/calls/service_options.hpp>
 #include <verbspp/channel/channel.hpp>
-#include <verbspp/channel/channel_hub.hpp>
+#include <verbspp/hub/channel_hub.hpp>
 
 #include <cstddef>
 #include <cstdint>

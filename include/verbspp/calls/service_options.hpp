@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <verbspp/channel/waiting.hpp>
+#include <verbspp/wait/waiting.hpp>
 
 #include <cstdint>
 

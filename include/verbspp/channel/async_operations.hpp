@@ -6,12 +6,12 @@
 #include <verbspp/base/detail/dependent.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/base/wait_limit.hpp>
-#include <verbspp/channel/call_limit.hpp>
 #include <verbspp/channel/posting_operations.hpp>
 #include <verbspp/memory/detail/memory_keeper.hpp>
 #include <verbspp/memory/detail/share_count.hpp>
 #include <verbspp/memory/scatter_gather.hpp>
 #include <verbspp/memory/work_memory.hpp>
+#include <verbspp/wait/call_limit.hpp>
 #include <verbspp/work/operations.hpp>
 
 #include <cstdint>

@@ -3,8 +3,8 @@
 
 #include <verbspp/base/result.hpp>
 #include <verbspp/channel/channel.hpp>
-#include <verbspp/channel/channel_hub.hpp>
 #include <verbspp/channel/detail/channel_core.hpp>
+#include <verbspp/hub/channel_hub.hpp>
 #include <verbspp/memory/protection_domain.hpp>
 #include <verbspp/qp/builder.hpp>
 

@@ -7,7 +7,6 @@
 #include <verbspp/base/wait_limit.hpp>
 #include <verbspp/channel/async_operations.hpp>
 #include <verbspp/channel/blocking_operations.hpp>
-#include <verbspp/channel/call_limit.hpp>
 #include <verbspp/channel/channel_failure.hpp>
 #include <verbspp/channel/detail/channel_core.hpp>
 #include <verbspp/channel/lease.hpp>
@@ -16,6 +15,7 @@
 #include <verbspp/channel/scope.hpp>
 #include <verbspp/qp/endpoint.hpp>
 #include <verbspp/queue/completion_queue.hpp>
+#include <verbspp/wait/call_limit.hpp>
 #include <verbspp/work/operations.hpp>
 #include <verbspp/work/transport_error.hpp>
 

@@ -4,12 +4,12 @@
 #include <verbspp/base/detail/owned.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/base/wait_limit.hpp>
-#include <verbspp/channel/call_limit.hpp>
 #include <verbspp/channel/channel.hpp>
-#include <verbspp/channel/channel_hub.hpp>
-#include <verbspp/channel/channel_id.hpp>
-#include <verbspp/channel/detail/hub_turn.hpp>
-#include <verbspp/channel/message.hpp>
+#include <verbspp/hub/channel_hub.hpp>
+#include <verbspp/hub/detail/hub_turn.hpp>
+#include <verbspp/pool/channel_id.hpp>
+#include <verbspp/pool/message.hpp>
+#include <verbspp/wait/call_limit.hpp>
 
 #include <cassert>
 #include <cerrno>
@@ -177,7 +177,7 @@ class hub_clients {
   result<channel_id> add(channel link, Data data = Data()) noexcept {
     if (table_ == nullptr) return refusal("the table was moved from");
     const channel_id id = link.id();
-    if (!detail::hub_turn::has(hub_.state_, link))
+    if (id.generation == 0 || link.core().connection().settings().hub != hub_.state_)
       return refusal("the channel is empty or does not use this hub: build it with .hub(hub)");
     client& added = table_->clients.get()[id.index];
     added.link = std::move(link);

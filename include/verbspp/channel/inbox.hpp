@@ -5,9 +5,9 @@
 #include <verbspp/base/detail/owned.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/base/wait_limit.hpp>
-#include <verbspp/channel/call_limit.hpp>
-#include <verbspp/channel/message.hpp>
-#include <verbspp/channel/message_pool.hpp>
+#include <verbspp/pool/message.hpp>
+#include <verbspp/pool/message_pool.hpp>
+#include <verbspp/wait/call_limit.hpp>
 
 #include <cstdint>
 #include <iosfwd>

@@ -5,7 +5,6 @@
 #include <verbspp/base/detail/because.hpp>
 #include <verbspp/base/error.hpp>
 #include <verbspp/base/result.hpp>
-#include <verbspp/channel/call_limit.hpp>
 #include <verbspp/channel/pending.hpp>
 #include <verbspp/memory/access.hpp>
 #include <verbspp/memory/detail/memory_keeper.hpp>
@@ -14,6 +13,7 @@
 #include <verbspp/memory/remote_memory.hpp>
 #include <verbspp/memory/window_part.hpp>
 #include <verbspp/memory/work_memory.hpp>
+#include <verbspp/wait/call_limit.hpp>
 
 #include <infiniband/verbs.h>
 

@@ -4,11 +4,11 @@
 #include <verbspp/base/config.hpp>
 #include <verbspp/base/detail/because.hpp>
 #include <verbspp/base/result.hpp>
-#include <verbspp/channel/call_limit.hpp>
-#include <verbspp/channel/continuation.hpp>
 #include <verbspp/channel/detail/channel_core.hpp>
 #include <verbspp/memory/detail/memory_keeper.hpp>
 #include <verbspp/memory/detail/never_free.hpp>
+#include <verbspp/wait/call_limit.hpp>
+#include <verbspp/wait/continuation.hpp>
 #include <verbspp/work/operations.hpp>
 #include <verbspp/work/transport_error.hpp>
 #include <verbspp/work/work_completion.hpp>

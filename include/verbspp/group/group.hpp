@@ -4,10 +4,7 @@
 #include <verbspp/base/detail/owned.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/base/wait_limit.hpp>
-#include <verbspp/channel/call_limit.hpp>
 #include <verbspp/channel/channel.hpp>
-#include <verbspp/channel/channel_hub.hpp>
-#include <verbspp/channel/channel_id.hpp>
 #include <verbspp/channel/scope.hpp>
 #include <verbspp/group/detail/kept_peers.hpp>
 #include <verbspp/group/detail/member_connector.hpp>
@@ -17,7 +14,10 @@
 #include <verbspp/group/group_results.hpp>
 #include <verbspp/group/group_scope.hpp>
 #include <verbspp/group/peer_list.hpp>
+#include <verbspp/hub/channel_hub.hpp>
+#include <verbspp/pool/channel_id.hpp>
 #include <verbspp/qp/endpoint.hpp>
+#include <verbspp/wait/call_limit.hpp>
 #include <verbspp/work/operations.hpp>
 
 #include <cassert>

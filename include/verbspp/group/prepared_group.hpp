@@ -5,11 +5,11 @@
 #include <verbspp/base/result.hpp>
 #include <verbspp/channel/builder.hpp>
 #include <verbspp/channel/channel.hpp>
-#include <verbspp/channel/channel_hub.hpp>
 #include <verbspp/channel/inbox.hpp>
-#include <verbspp/channel/message_pool.hpp>
 #include <verbspp/group/group.hpp>
 #include <verbspp/group/group_error.hpp>
+#include <verbspp/hub/channel_hub.hpp>
+#include <verbspp/pool/message_pool.hpp>
 #include <verbspp/qp/endpoint.hpp>
 #include <verbspp/work/operations.hpp>
 

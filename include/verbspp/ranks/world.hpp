@@ -8,8 +8,6 @@
 #include <verbspp/base/wait_limit.hpp>
 #include <verbspp/channel/builder.hpp>
 #include <verbspp/channel/channel.hpp>
-#include <verbspp/channel/message_pool.hpp>
-#include <verbspp/channel/waiting.hpp>
 #include <verbspp/exchange/exchanged_value.hpp>
 #include <verbspp/group/group.hpp>
 #include <verbspp/group/group_error.hpp>
@@ -17,10 +15,12 @@
 #include <verbspp/group/group_scope.hpp>
 #include <verbspp/group/prepared_group.hpp>
 #include <verbspp/memory/protection_domain.hpp>
+#include <verbspp/pool/message_pool.hpp>
 #include <verbspp/qp/builder.hpp>
 #include <verbspp/ranks/barrier_kind.hpp>
 #include <verbspp/ranks/barrier_session.hpp>
 #include <verbspp/ranks/bootstrap.hpp>
+#include <verbspp/wait/waiting.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -3,10 +3,10 @@
 
 #include <verbspp/base/config.hpp>
 #include <verbspp/base/wait_limit.hpp>
-#include <verbspp/channel/call_limit.hpp>
-#include <verbspp/channel/continuation.hpp>
 #include <verbspp/channel/detail/channel_core.hpp>
 #include <verbspp/channel/detail/channel_polls.hpp>
+#include <verbspp/wait/call_limit.hpp>
+#include <verbspp/wait/continuation.hpp>
 
 #include <concepts>
 #include <coroutine>

@@ -5,9 +5,9 @@
 #include <verbspp/base/error.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/base/wait_limit.hpp>
-#include <verbspp/channel/continuation.hpp>
 #include <verbspp/channel/inbox.hpp>
-#include <verbspp/channel/message.hpp>
+#include <verbspp/pool/message.hpp>
+#include <verbspp/wait/continuation.hpp>
 
 #include <coroutine>
 #include <optional>

@@ -5,10 +5,10 @@
 #include <verbspp/base/config.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/base/wait_limit.hpp>
-#include <verbspp/channel/continuation.hpp>
 #include <verbspp/channel/detail/channel_core.hpp>
 #include <verbspp/channel/lease.hpp>
 #include <verbspp/memory/access.hpp>
+#include <verbspp/wait/continuation.hpp>
 
 #include <coroutine>
 #include <type_traits>

@@ -6,12 +6,12 @@
 #include <verbspp/base/result.hpp>
 #include <verbspp/base/wait_limit.hpp>
 #include <verbspp/channel/async_operations.hpp>
-#include <verbspp/channel/call_limit.hpp>
-#include <verbspp/channel/continuation.hpp>
 #include <verbspp/channel/detail/channel_core.hpp>
 #include <verbspp/channel/pending.hpp>
 #include <verbspp/channel/posting_operations.hpp>
 #include <verbspp/memory/detail/memory_keeper.hpp>
+#include <verbspp/wait/call_limit.hpp>
+#include <verbspp/wait/continuation.hpp>
 #include <verbspp/work/operation_traits.hpp>
 #include <verbspp/work/operations.hpp>
 #include <verbspp/work/transport_error.hpp>

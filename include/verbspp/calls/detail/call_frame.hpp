@@ -3,7 +3,7 @@
 /// The header of the messages of calls; docs/calls.md describes its bytes.
 #pragma once
 
-#include <verbspp/channel/message.hpp>
+#include <verbspp/pool/message.hpp>
 
 #include <array>
 #include <bit>

@@ -10,11 +10,11 @@
 #include <verbspp/calls/detail/lanes.hpp>
 #include <verbspp/calls/duration_histogram.hpp>
 #include <verbspp/calls/method.hpp>
-#include <verbspp/channel/call_limit.hpp>
 #include <verbspp/channel/channel.hpp>
 #include <verbspp/channel/inbox.hpp>
-#include <verbspp/channel/message.hpp>
-#include <verbspp/channel/message_pool.hpp>
+#include <verbspp/pool/message.hpp>
+#include <verbspp/pool/message_pool.hpp>
+#include <verbspp/wait/call_limit.hpp>
 
 #include <bit>
 #include <cstddef>

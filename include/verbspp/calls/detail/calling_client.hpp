@@ -6,9 +6,9 @@
 #include <verbspp/base/detail/reference.hpp>
 #include <verbspp/calls/detail/lanes.hpp>
 #include <verbspp/calls/service_options.hpp>
-#include <verbspp/channel/channel_hub.hpp>
-#include <verbspp/channel/channel_id.hpp>
-#include <verbspp/channel/message.hpp>
+#include <verbspp/hub/channel_hub.hpp>
+#include <verbspp/pool/channel_id.hpp>
+#include <verbspp/pool/message.hpp>
 
 #include <cstdint>
 #include <new>

@@ -17,15 +17,15 @@
 #include <verbspp/base/result.hpp>
 #include <verbspp/base/wait_limit.hpp>
 #include <verbspp/calls/method.hpp>
-#include <verbspp/channel/call_limit.hpp>
 #include <verbspp/channel/channel.hpp>
 #include <verbspp/channel/lease.hpp>
-#include <verbspp/channel/waiting.hpp>
 #include <verbspp/memory/access.hpp>
 #include <verbspp/memory/remote_memory.hpp>
 #include <verbspp/memory/scatter_gather.hpp>
 #include <verbspp/memory/shared_buffer.hpp>
 #include <verbspp/qp/endpoint.hpp>
+#include <verbspp/wait/call_limit.hpp>
+#include <verbspp/wait/waiting.hpp>
 
 #include <algorithm>
 #include <cstddef>

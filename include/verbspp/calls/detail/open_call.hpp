@@ -8,8 +8,8 @@
 #include <verbspp/calls/detail/calling_client.hpp>
 #include <verbspp/calls/detail/lanes.hpp>
 #include <verbspp/calls/method.hpp>
-#include <verbspp/channel/channel_id.hpp>
-#include <verbspp/channel/message.hpp>
+#include <verbspp/pool/channel_id.hpp>
+#include <verbspp/pool/message.hpp>
 
 #include <algorithm>
 #include <cstddef>

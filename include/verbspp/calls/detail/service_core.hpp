@@ -10,11 +10,11 @@
 #include <verbspp/calls/detail/open_call.hpp>
 #include <verbspp/calls/method.hpp>
 #include <verbspp/calls/service_options.hpp>
-#include <verbspp/channel/channel_hub.hpp>
-#include <verbspp/channel/channel_id.hpp>
 #include <verbspp/channel/hub_clients.hpp>
-#include <verbspp/channel/message.hpp>
-#include <verbspp/channel/message_pool.hpp>
+#include <verbspp/hub/channel_hub.hpp>
+#include <verbspp/pool/channel_id.hpp>
+#include <verbspp/pool/message.hpp>
+#include <verbspp/pool/message_pool.hpp>
 
 #include <cstddef>
 #include <cstdint>

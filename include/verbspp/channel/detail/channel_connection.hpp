@@ -6,16 +6,17 @@
 #include <verbspp/base/result.hpp>
 #include <verbspp/base/wait_limit.hpp>
 #include <verbspp/channel/channel_failure.hpp>
-#include <verbspp/channel/detail/hub_reference.hpp>
 #include <verbspp/channel/detail/tied_socket.hpp>
-#include <verbspp/channel/waiting.hpp>
 #include <verbspp/device/detail/async_listener.hpp>
 #include <verbspp/device/gid.hpp>
+#include <verbspp/hub/detail/hub_reference.hpp>
 #include <verbspp/qp/builder.hpp>
 #include <verbspp/qp/endpoint.hpp>
 #include <verbspp/qp/queue_pair_data.hpp>
 #include <verbspp/queue/completion_queue.hpp>
 #include <verbspp/queue/shared_receive_queue.hpp>
+#include <verbspp/wait/call_limit.hpp>
+#include <verbspp/wait/waiting.hpp>
 #include <verbspp/work/transport.hpp>
 #include <verbspp/work/work_error.hpp>
 
@@ -27,15 +28,11 @@
 
 namespace verbspp::detail {
 
-class looking;
-class loop_events;
-
 /// The parameters of a channel, which its builder collects.
 struct channel_settings {
   hub_reference hub{};  ///< declared first, so it is destroyed after the queues
   transport type = transport::rc;
   queue_pair_settings queue_pair{};
-  static constexpr std::chrono::nanoseconds usual_limit = std::chrono::seconds(30);
   std::chrono::nanoseconds default_limit = usual_limit;
   wait_mode waiting = wait_mode::spin();
 };

@@ -6,10 +6,7 @@
 #include <verbspp/base/detail/stop_callback.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/base/wait_limit.hpp>
-#include <verbspp/channel/call_limit.hpp>
 #include <verbspp/channel/channel_failure.hpp>
-#include <verbspp/channel/channel_id.hpp>
-#include <verbspp/channel/continuation.hpp>
 #include <verbspp/channel/detail/channel_connection.hpp>
 #include <verbspp/channel/detail/channel_polls.hpp>
 #include <verbspp/channel/detail/inbox_list.hpp>
@@ -19,10 +16,13 @@
 #include <verbspp/channel/detail/receive_slots.hpp>
 #include <verbspp/channel/detail/request.hpp>
 #include <verbspp/channel/detail/send_window.hpp>
-#include <verbspp/channel/detail/wr_id.hpp>
 #include <verbspp/memory/detail/memory_keeper.hpp>
 #include <verbspp/memory/detail/never_free.hpp>
+#include <verbspp/pool/channel_id.hpp>
+#include <verbspp/wait/call_limit.hpp>
+#include <verbspp/wait/continuation.hpp>
 #include <verbspp/work/batch.hpp>
+#include <verbspp/work/detail/wr_id.hpp>
 #include <verbspp/work/operations.hpp>
 #include <verbspp/work/posting.hpp>
 #include <verbspp/work/transport.hpp>
@@ -375,8 +375,8 @@ class channel_core : stoppable_sleep {
     if (member_) pass_alarm();
   }
   /// Calls the continuations of requests that have finished, and of conditions that are met. If
-  /// more than 1,024 are due, some of them may be left to the next call. This may destroy the
-  /// channel.
+  /// more than 1,024 are due, some of them may be left to the next call, unless the channel is
+  /// closed. This may destroy the channel.
   void run_continuations() noexcept;
   /// The root of the channel's failure; empty if the channel has not failed.
   [[nodiscard]] std::optional<error> root_of_failure() const noexcept {

@@ -2,8 +2,8 @@
 #pragma once
 
 #include <verbspp/base/config.hpp>
-#include <verbspp/channel/call_limit.hpp>
 #include <verbspp/channel/detail/request.hpp>
+#include <verbspp/wait/call_limit.hpp>
 
 #include <cstdint>
 

@@ -6,8 +6,8 @@
 #include <verbspp/base/result.hpp>
 #include <verbspp/channel/detail/memory_guard.hpp>
 #include <verbspp/channel/detail/open_scopes.hpp>
-#include <verbspp/channel/detail/wr_id.hpp>
 #include <verbspp/memory/detail/memory_keeper.hpp>
+#include <verbspp/work/detail/wr_id.hpp>
 #include <verbspp/work/operation_traits.hpp>
 #include <verbspp/work/work_completion.hpp>
 
