@@ -176,9 +176,9 @@ std::optional<error> first_contact::failure_of(const contact& due, const wait_li
   if (is_late)
     return limit.failure(
         calling,
-        "the connection to that rank is not ready: check its process and the network to it; a rank "
-        "answers only while it connects, waits in a collective step, polls a barrier_session, "
-        "polls the group or waits on it, or calls mend() or serve()");
+        "that rank has not answered: check its process and the network to it; a rank answers only "
+        "in connect(), in collective steps, in mend() and serve(), and in poll() or wait() of the "
+        "group or poll() of a barrier_session");
   return std::nullopt;
 }
 
