@@ -324,3 +324,78 @@ TEST_CASE("a send window counts the unsignaled requests after the last signaled 
   sends.window.open();
   CHECK_FALSE(sends.window.may_have_unsignaled(1));
 }
+
+TEST_CASE("a request that was posted before a scope's first request is not in the scope") {
+  open_window sends(8);
+  open_scopes scopes;
+  scope_state scope;
+  sends.post(1);
+  scopes.open(scope, sends.window.next());
+  sends.post(1);
+  sends.post(1, &scope);
+  CHECK(sends.window.scope_of(1, scopes) == nullptr);
+  CHECK(sends.window.scope_of(2, scopes) == nullptr);
+  CHECK(sends.window.scope_of(3, scopes) == &scope);
+}
+
+TEST_CASE("a caller need not wait for room if there is some, or if there never will be") {
+  CHECK_FALSE(send_window().is_open());
+  open_window sends(4);
+  CHECK(sends.window.is_open());
+  sends.post(2);
+  CHECK(sends.window.need_not_wait(2));
+  CHECK_FALSE(sends.window.need_not_wait(3));
+  CHECK_FALSE(sends.window.need_not_wait(4));
+  CHECK(sends.window.need_not_wait(5));
+  sends.window.close();
+  CHECK_FALSE(sends.window.is_open());
+  CHECK(sends.window.need_not_wait(3));
+}
+
+TEST_CASE("a stream signals at least every request after half of the queue, rounded up") {
+  CHECK(open_window(1).window.longest_unsignaled() == 1);
+  CHECK(open_window(5).window.longest_unsignaled() == 3);
+}
+
+TEST_CASE("requests that keep no memory complete by counting alone") {
+  open_window sends(4);
+  sends.post(3);
+  CHECK_FALSE(sends.window.needs_care());
+  sends.window.complete_plainly(wr_id_of(work_operation::rdma_write, 2));
+  CHECK(sends.window.completed() == 3);
+  CHECK(sends.window.room() == 3);
+  CHECK(sends.window.has_succeeded(2));
+  CHECK_FALSE(sends.window.has_succeeded(3));
+  sends.window.need_care();
+  CHECK(sends.window.needs_care());
+}
+
+TEST_CASE("a request without a handle is counted, and keeps its memory, until it completes") {
+  open_window sends(4);
+  counting_keeper keeper;
+  sends.post(2);
+  sends.window.keep_unheld(2, {.keeper = &keeper});
+  CHECK(sends.window.unheld() == 1);
+  CHECK(sends.window.needs_care());
+  sends.complete(1);
+  CHECK(sends.window.unheld() == 1);
+  CHECK(keeper.places.empty());
+  sends.complete(2);
+  CHECK(sends.window.unheld() == 0);
+  CHECK(keeper.places.size() == 1);
+  CHECK_FALSE(sends.window.needs_care());
+}
+
+TEST_CASE("a request releases a shared buffer that it keeps when it completes") {
+  static int releases;
+  releases = 0;
+  open_window sends(4);
+  counted_keeper shared([](memory_keeper&, std::uint32_t) noexcept { ++releases; },
+                        scatter_element::from_native({}));
+  sends.post(1);
+  sends.window.keep(1, shared);
+  CHECK(sends.window.needs_care());
+  sends.complete(1);
+  CHECK(releases == 1);
+  CHECK_FALSE(sends.window.needs_care());
+}
