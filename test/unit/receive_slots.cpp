@@ -65,6 +65,16 @@ TEST_CASE("the number of slots exceeds the capacity of the queue but is limited"
   CHECK(receives.slots.room() == 4);
   receives.slots.release(*done.back());
   CHECK(receives.slots.has_room());
+  // Once their results were taken, all slots can be used again.
+  done.pop_back();
+  for (receive_slot* each : done) receives.slots.release(*each);
+  std::set<receive_slot*> used;
+  while (receives.slots.has_room()) {
+    receive_slot& slot = receives.post();
+    receives.complete(slot);
+    used.insert(&slot);
+  }
+  CHECK(used.size() == receives.slots.size());
 }
 
 TEST_CASE("a late completion of an earlier receive finds no slot") {
@@ -79,6 +89,7 @@ TEST_CASE("a late completion of an earlier receive finds no slot") {
   CHECK(receives.slots.find(first) == nullptr);
   CHECK(receives.slots.find(open_slots::wr_id(slot)) == &slot);
   CHECK(receives.slots.find(wr_id_of(work_operation::receive, no_slot)) == nullptr);
+  CHECK(receives.slots.find(wr_id_of(work_operation::receive, receives.slots.size())) == nullptr);
 }
 
 TEST_CASE("a scope counts its receives that have not completed") {
@@ -94,6 +105,38 @@ TEST_CASE("a scope counts its receives that have not completed") {
   receives.complete(unheld);
   CHECK(scope.receives == 0);
   CHECK(unheld.is == receive_slot::state::free);
+}
+
+TEST_CASE("receives without handles are counted until they complete") {
+  open_slots receives(4);
+  receive_slot& first = receives.post(nullptr, false);
+  receive_slot& second = receives.post();
+  CHECK(receives.slots.unheld() == 1);
+  CHECK(receives.slots.held() == 1);
+  receives.slots.note_unheld(second);
+  CHECK(receives.slots.unheld() == 2);
+  CHECK(receives.slots.held() == 0);
+  receives.complete(first);
+  CHECK(receives.slots.unheld() == 1);
+  receives.complete(second);
+  CHECK(receives.slots.unheld() == 0);
+}
+
+TEST_CASE("a caller need not wait for room in a receive queue if there never will be any") {
+  CHECK_FALSE(receive_slots().is_open());
+  open_slots receives(1);
+  CHECK(receives.slots.is_open());
+  CHECK(receives.slots.need_not_wait());
+  receive_slot& slot = receives.post();
+  CHECK_FALSE(receives.slots.need_not_wait());
+  receives.slots.close();
+  CHECK_FALSE(receives.slots.is_open());
+  CHECK(receives.slots.need_not_wait());
+  receives.complete(slot);
+  // A channel that uses a shared receive queue has no receives of its own.
+  receive_slots none;
+  none.open();
+  CHECK(none.need_not_wait());
 }
 
 TEST_CASE("a receive that completes releases its memory unless the device still has access") {

@@ -386,6 +386,39 @@ TEST_CASE("a request without a handle is counted, and keeps its memory, until it
   CHECK_FALSE(sends.window.needs_care());
 }
 
+TEST_CASE("requests whose handles were dropped are counted until they complete") {
+  open_window sends(4);
+  sends.post(3);
+  sends.window.note_unheld(3);
+  sends.window.note_unheld(1);
+  CHECK(sends.window.unheld() == 2);
+  sends.complete(1);
+  CHECK(sends.window.unheld() == 1);
+  sends.complete(3);
+  CHECK(sends.window.unheld() == 0);
+  // These requests have handles, although earlier requests with the same records had none.
+  sends.post(4);
+  sends.complete(7);
+  sends.post(4);
+  sends.window.note_unheld(11);
+  CHECK(sends.window.unheld() == 1);
+}
+
+TEST_CASE(
+    "while results are suspect, completions need care and no request is known to have succeeded") {
+  open_window sends(4);
+  sends.post(2);
+  sends.complete(1);
+  sends.window.set_suspect(true);
+  sends.window.set_suspect(true);
+  CHECK(sends.window.needs_care());
+  CHECK(sends.window.is_done(1));
+  CHECK_FALSE(sends.window.has_succeeded(1));
+  sends.window.set_suspect(false);
+  CHECK_FALSE(sends.window.needs_care());
+  CHECK(sends.window.has_succeeded(1));
+}
+
 TEST_CASE("a request releases a shared buffer that it keeps when it completes") {
   static int releases;
   releases = 0;
