@@ -46,6 +46,8 @@ TEST_CASE("the limit of a call starts when the call begins to wait") {
 TEST_CASE("a call without a limit has the limit of its channel") {
   CHECK_FALSE(has_passed(call_limit::of_channel()));
   CHECK_FALSE(has_passed(detail::default_limit));
+  CHECK(call_limit::of_channel().is_of_channel());
+  CHECK_FALSE(call_limit(0s).is_of_channel());
   CHECK(begun(call_limit::of_channel()).deadline() > wait_limit::time_point::clock::now() + 20s);
   CHECK(begun(detail::default_limit).deadline() < wait_limit::time_point::clock::now() + 40s);
   const wait_limit own = wait_limit::time_point();

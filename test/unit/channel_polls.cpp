@@ -400,6 +400,7 @@ TEST_CASE("a poll needs care while a condition or the continuation of a receive 
     waiting.stop_expecting();
     waiting.add_condition(one);
   }
+  CHECK(waiting.needs_care());
   waiting.end_care();
   CHECK(waiting.needs_care());
   CHECK(waiting.may_have_due(0));

@@ -54,7 +54,9 @@ TEST_CASE("scopes can be closed in any order") {
   open_scopes scopes;
   scope_state all[3];
   for (scope_state& each : all) scopes.open(each, 1);
+  CHECK(scopes.count() == 3);
   scopes.close(all[1]);
+  CHECK(scopes.count() == 2);
   CHECK(scopes.of(posted_in(all[0])) == &all[0]);
   CHECK(scopes.of(posted_in(all[1])) == nullptr);
   scopes.close(all[0]);
