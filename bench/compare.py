@@ -90,7 +90,7 @@ LIMITS = {
     "usual_put": Limit("ratio", 1.25),
     "usual_message": Limit("more", 60),
     "usual_receive": Limit("more", 60),
-    "usual_one_busy": Limit("more", 60, {"g++": 92, "clang": 95}),
+    "usual_one_busy": Limit("more", 60),
     "usual_all_busy": Limit("more", 60),
     "usual_awaited": Limit("more", 110),
     "usual_call": Limit("all", 600),

@@ -58,10 +58,10 @@ caller_core::caller_core(inbox answers, message_pool pool, channel_core& core,
 }
 
 caller_core::~caller_core() {
-  if (begun_ != no_place) pool_.places()->give_back(begun_);
+  if (begun_ != nullptr) begun_->give_back();
   for (std::uint32_t i = 0; slots_ && i < in_flight_; ++i) {
     const call_slot& slot = slots_.get()[i];
-    if (slot.state == slot_state::answered) pool_.places()->give_back(slot.place);
+    if (slot.state == slot_state::answered) slot.answer->give_back();
   }
 }
 
@@ -214,9 +214,9 @@ error caller_core::has_no_credit(const char* method) noexcept {
 std::span<std::byte> caller_core::begin_at_once() noexcept {
   if (!has_credit() || failure_) [[unlikely]]
     return {};
-  if (begun_ == no_place) [[likely]]
+  if (begun_ == nullptr) [[likely]]
     begun_ = pool_.places()->take();
-  if (begun_ == no_place) [[unlikely]]
+  if (begun_ == nullptr) [[unlikely]]
     return {};
   return space();
 }
@@ -230,8 +230,8 @@ result<std::span<std::byte>> caller_core::begin(const method_description& of) no
     if (!link_.is_connected()) return core_.connection().refusal(of.name);
     if (!has_credit()) return has_no_credit(of.name);
   }
-  if (begun_ == no_place) begun_ = pool_.places()->take();
-  if (begun_ != no_place) return space();
+  if (begun_ == nullptr) begun_ = pool_.places()->take();
+  if (begun_ != nullptr) return space();
   poll();  // may release the places of earlier requests, so that the next call succeeds
   return has_no_credit(of.name);
 }
@@ -281,26 +281,25 @@ VERBSPP_DATA_PATH result<caller_core::slot_index> caller_core::send_frame(
     std::uint16_t lane) noexcept {
   const auto index = static_cast<slot_index>(first_free_);
   call_slot& slot = slots_.get()[index];
-  const kept_memory place{.keeper = pool_.places(), .place = begun_};
-  const ibv_sge frame =
-      pool_.places()->element(place.place, static_cast<std::uint32_t>(call_header::size + size));
+  pool_place& place = *begun_;
+  const ibv_sge frame = place.element(static_cast<std::uint32_t>(call_header::size + size));
   const call_header header{.kind = kind,
                            .flags = {},
                            .method = of.number,
                            .number = slot.number(),
                            .length = static_cast<std::uint32_t>(size),
                            .credits = 0};
-  header.encode(pool_.places()->at(place.place));
+  header.encode(place.bytes());
   if (recent_->number != of.number) [[unlikely]]
     recent_ = &counters_of(of.number);
   method_counters& counters = *recent_;
   slot.counters = &counters;
   slot.key = call_header::key(of.number, header.number);
   slot.lane = lane;
-  const result<void> posted = post_frame(core_, place, frame);
+  const result<void> posted = post_frame(core_, {.keeper = &place}, frame);
   if (posted.has_error()) [[unlikely]]
     return posted.assume_error();
-  begun_ = no_place;
+  begun_ = nullptr;
   first_free_ = slot.next_free;
   slot.state = slot_state::waiting;
   ++sent_;
@@ -316,7 +315,7 @@ result<caller_core::slot_index> caller_core::send(const method_description& of,
   if (size > largest_request_) [[unlikely]]
     return error::above_limit(of.name, "size of the encoded request in bytes", size,
                               largest_request_);
-  if (begun_ == no_place) [[unlikely]]
+  if (begun_ == nullptr) [[unlikely]]
     return codec_has_called(of.name);
   return send_frame(of, size, call_frame_kind::call, no_lane);
 }
@@ -356,10 +355,10 @@ result<caller_core::slot_index> caller_core::send_lending(const method_descripti
 template <class Next>
 VERBSPP_DATA_PATH void caller_core::take_each(Next next) noexcept {
   inbox_state& answers = *answers_.state_.get();
-  for (taken_place taken; (taken = next(answers)).places != nullptr;) {
+  while (pool_place* taken = next(answers)) {
     do {
-      take(message(taken.places, taken.place, taken.size));
-    } while ((taken = answers.take_listed()).places != nullptr);
+      take(message(taken, taken->message_size()));
+    } while ((taken = answers.take_listed()) != nullptr);
   }
   // Posts receives for the next answers, if a batch is due.
   if (const auto refused = answers_.next_arrived()) fail(refused->assume_error());
@@ -402,7 +401,7 @@ VERBSPP_DATA_PATH void caller_core::take(message&& arrived) noexcept {
   slot.state = slot_state::answered;
   slot.first = header[0];
   slot.size = arrived.size();
-  slot.place = std::move(arrived).give().place;
+  slot.answer = static_cast<pool_place*>(std::move(arrived).give().keeper);
 }
 
 void caller_core::take_late(std::span<const std::byte> bytes) noexcept {
@@ -425,7 +424,7 @@ VERBSPP_DATA_PATH void caller_core::free(call_slot& slot) noexcept {
 
 VERBSPP_DATA_PATH message caller_core::take_answer(call_slot& slot) noexcept {
   free(slot);
-  return {pool_.places(), slot.place, slot.size};
+  return {slot.answer, slot.size};
 }
 
 void caller_core::fail(const error& why) noexcept {

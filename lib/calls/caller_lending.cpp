@@ -163,7 +163,7 @@ result<std::span<std::byte>> caller_core::begin_sending(const method_description
   describe({.address = 0, .length = memory.size(), .rights = of.lends}, sent_lane, body);
   if (of.lends.contains(access::remote_read))
     std::memcpy(body + loan_size, memory.data(), memory.size());
-  lending_ = std::exchange(begun_, no_place);
+  lending_ = std::exchange(begun_, nullptr);
   return begun;
 }
 
@@ -191,7 +191,7 @@ bool caller_core::end_access(std::uint16_t lane, slot_index slot) noexcept {
 
 result<std::span<std::byte>> caller_core::begin_lending(const method_description& of,
                                                         const loan& lent) noexcept {
-  if (lending_ != no_place) return codec_has_called(of.name);
+  if (lending_ != nullptr) return codec_has_called(of.name);
   if (sends(of, lent)) return begin_sending(of, lent);
   for (;;) {
     calling_lane* found = nullptr;
@@ -224,18 +224,18 @@ result<std::span<std::byte>> caller_core::begin_lending(const method_description
       described.rkey = key.assume_value();
     }
     describe(described, number, begun.data());
-    lending_ = std::exchange(begun_, no_place);
+    lending_ = std::exchange(begun_, nullptr);
     return begun;
   }
 }
 
 void caller_core::take_begun_loan() noexcept {
-  if (begun_ != no_place) pool_.places()->give_back(begun_);
-  begun_ = std::exchange(lending_, no_place);
+  if (begun_ != nullptr) begun_->give_back();
+  begun_ = std::exchange(lending_, nullptr);
 }
 
 result<void> caller_core::abandon_loan() noexcept {
-  if (lending_ != no_place) take_begun_loan();
+  if (lending_ != nullptr) take_begun_loan();
   const std::uint16_t number = lane_in(space());
   return number < lane_count_ ? end_loan(lanes_.get()[number], false) : success();
 }

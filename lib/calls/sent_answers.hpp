@@ -23,10 +23,10 @@ VERBSPP_DATA_PATH bool calling_client::send(channel_core& link, message& answer,
   const bool is_refusal =
       (header[0] & ~call_header::all_flags) == static_cast<std::byte>(call_frame_kind::refusal);
   const kept_memory kept = std::move(answer).give();
-  auto& places = static_cast<pool_places&>(*kept.keeper);
-  const auto posted = post_frame(link, kept, places.element(kept.place, size));
+  auto& place = static_cast<pool_place&>(*kept.keeper);
+  const auto posted = post_frame(link, kept, place.element(size));
   if (posted.has_error()) [[unlikely]] {
-    message unsent(&places, kept.place, size);
+    message unsent(&place, size);
     // If posting has failed for a reason other than a full send queue, the answer is dropped:
     // usually, the channel is broken.
     if (posted.assume_error() != error_kind::would_block) return true;

@@ -27,9 +27,8 @@ VERBSPP_DATA_PATH void channel_core::complete_receive(const ibv_wc& completion) 
   };
   if (inbox_state* const inbox = inboxes_.find(completion.wr_id)) {
     note_invalidated();
-    pool_places& places = *inbox->pool.places();
-    const std::uint32_t place = receive_message(*inbox, places, completion);
-    places.end_receive(place);
+    pool_place& place = receive_message(*inbox, completion);
+    place.end_receive();
     return inboxes_.deliver(*inbox, place);
   }
   receive_slot* const slot = receives_.find(completion.wr_id);
@@ -168,13 +167,13 @@ void channel_core::fail_receive(receive_slot& slot, std::uint32_t status,
 
 void channel_core::fail_receive(inbox_state& inbox, std::uint32_t status,
                                 std::uint32_t vendor_code) noexcept {
-  pool_places& places = *inbox.pool.places();
-  const std::uint32_t place = inboxes_.take_posted(inbox, places);
-  places.end_receive(place);
+  pool_place& place = inboxes_.take_posted(inbox);
+  const std::uint32_t number = place.number();
+  place.end_receive();
   inboxes_.note_ended(inbox);
   receives_.note_left();
-  if (!guard_.is_lost()) places.give_back_unfilled(place);
-  note_failure(connection_.failed(status, vendor_code, place, work_operation::receive), nullptr);
+  if (!guard_.is_lost()) place.give_back_unfilled();
+  note_failure(connection_.failed(status, vendor_code, number, work_operation::receive), nullptr);
   inboxes_.delete_if_finished(inbox);
 }
 
@@ -182,7 +181,8 @@ void channel_core::fail_receive(inbox_state& inbox, std::uint32_t status,
 void channel_core::fail_shared_receive(const ibv_wc& completion) noexcept {
   if (!connection_.has_queue_pair()) return;
   note_failure(connection_.failed(number_of(completion.status), completion.vendor_err,
-                                  completion.wr_id, work_operation::receive),
+                                  place_of_shared_receive(completion.wr_id).number(),
+                                  work_operation::receive),
                nullptr);
 }
 

@@ -12,23 +12,17 @@ namespace verbspp::detail {
 
 result<std::uint32_t> channel_core::post_receives(inbox_state& inbox,
                                                   std::uint32_t wanted) noexcept {
-  pool_places& places = *inbox.pool.places();
   const std::uint64_t tag = inbox.tag;
-  std::uint32_t count = inbox.batch.fill(places, std::min(wanted, receives_.room()),
-                                         [tag](std::uint32_t place) { return tag | place; });
+  message_list batch;
+  std::uint32_t count = inbox.pool.places()->take(batch, std::min(wanted, receives_.room()),
+                                                  [tag](pool_place& place) { place.wr_id = tag; });
   if (count == 0) return 0U;
   const one_thread only(users_);
-  const int returned = inbox.batch.post(places, count, [this](auto* list, auto* rejected) {
-    return ibv_post_recv(connection_.native(), list, rejected);
-  });
-  const auto place_at = [&](std::uint32_t i) {
-    return static_cast<std::uint32_t>(inbox.batch.request(i).wr_id);
-  };
-  if (count != 0) {
-    // The places are linked already.
-    places.record(place_at(count - 1)).next = message_list::none;
-    inbox.places_posted.append(places, {.first = place_at(0), .last = place_at(count - 1)});
-  }
+  ibv_recv_wr* rejected = nullptr;
+  const int returned = ibv_post_recv(connection_.native(), batch.first, &rejected);
+  if (returned != 0) [[unlikely]]
+    count = batch.drop_rejected(rejected);
+  if (count != 0) inbox.places_posted.append(batch);
   inboxes_.note_posted(inbox, count);
   receives_.note_posted(count);
   if (returned == 0) return count;

@@ -30,20 +30,20 @@ result<void> inbox_state::fill() noexcept {
   return success();
 }
 
-taken_place inbox_state::after_filling(taken_place taken) noexcept {
+pool_place* inbox_state::after_filling(pool_place* taken) noexcept {
   static_cast<void>(fill());
   return taken;
 }
 
-taken_place inbox_state::take_and_fill(bool may_poll) noexcept {
-  const taken_place taken = take(may_poll);
-  return is_due() && taken.places != nullptr ? after_filling(taken) : taken;
+pool_place* inbox_state::take_and_fill(bool may_poll) noexcept {
+  pool_place* const taken = take(may_poll);
+  return is_due() && taken != nullptr ? after_filling(taken) : taken;
 }
 
-VERBSPP_DATA_PATH result<message> inbox_state::message_in(const taken_place& taken) noexcept {
+VERBSPP_DATA_PATH result<message> inbox_state::message_in(pool_place& taken) noexcept {
   if (is_due()) [[unlikely]]
     static_cast<void>(fill());
-  return result<message>(std::in_place, taken.places, taken.place, taken.size);
+  return result<message>(std::in_place, &taken, taken.message_size());
 }
 
 std::optional<error> inbox_state::refusal() noexcept {
@@ -53,26 +53,24 @@ std::optional<error> inbox_state::refusal() noexcept {
 }
 
 std::optional<result<message>> inbox_state::next_message() noexcept {
-  const taken_place taken = take();
-  if (taken.places != nullptr) return message_in(taken);
+  if (pool_place* const taken = take()) return message_in(*taken);
   if (const auto refused = refusal()) return *refused;
   return std::nullopt;
 }
 
 std::optional<result<message>> inbox_state::next_arrived() noexcept {
-  const taken_place taken = take_arrived();
-  if (taken.places != nullptr) return message_in(taken);
+  if (pool_place* const taken = take_arrived()) return message_in(*taken);
   if (const auto refused = refusal()) return *refused;
   return std::nullopt;
 }
 
-result<taken_place> inbox_state::wait_longer(call_limit limit) noexcept {
+result<pool_place*> inbox_state::wait_longer(call_limit limit) noexcept {
   const wait_limit until = limit.begin(core.connection().settings().default_limit);
-  taken_place taken;
+  pool_place* taken = nullptr;
   std::optional<error> refused;
   const auto is_found = [&] {
     taken = take_and_fill();
-    return taken.places != nullptr;
+    return taken != nullptr;
   };
   const auto is_refused = [&] {
     refused = refusal();
@@ -89,9 +87,9 @@ result<taken_place> inbox_state::wait_longer(call_limit limit) noexcept {
     return is_due() || is_short ? condition::state::unmet_so_far : condition::state::unmet;
   };
   VERBSPP_TRY(end, core.wait_for_message(look, until));
-  const bool is_over = taken.places != nullptr || refused.has_value();
+  const bool is_over = taken != nullptr || refused.has_value();
   if (!is_over && end == wait_end::completions && !is_found()) static_cast<void>(is_refused());
-  if (taken.places != nullptr) return taken;
+  if (taken != nullptr) return taken;
   if (refused) return *refused;
   return until.failure(taking_message, why_none());
 }
@@ -134,8 +132,7 @@ inbox::~inbox() { leave(); }
 void inbox::leave() noexcept {
   if (!state_) return;
   state_->core.end_subject(state_.get());
-  for (detail::taken_place taken; (taken = state_->take_listed()).places != nullptr;)
-    taken.places->give_back(taken.place);
+  while (detail::pool_place* const taken = state_->take_listed()) taken->give_back();
   detail::channel_core& core = state_->core;
   core.drop_inbox(std::move(state_));
 }
@@ -166,15 +163,14 @@ result<inbox> inbox::open(detail::channel_core& core, const message_pool& pool,
     return error::above_limit(detail::opening_inbox, "depth", options.depth, capacity,
                               "build the channel with a larger max_receive_work_requests");
   const std::uint32_t depth = options.depth != 0 ? options.depth : capacity;
-  const std::uint32_t refill = detail::receive_batch::size_for(depth, options.refill);
+  const std::uint32_t refill = detail::refill_for(depth, options.refill);
   detail::owned<detail::inbox_state> state(
       new (std::nothrow) detail::inbox_state{.core = core,
                                              .pool = pool,
                                              .depth = depth,
                                              .refill = refill,
                                              .due_below = static_cast<int>(depth - refill + 1)});
-  if (!state || !state->batch.allocate(*pool.places(), refill))
-    return error::from_errno(ENOMEM, detail::opening_inbox);
+  if (!state) return error::from_errno(ENOMEM, detail::opening_inbox);
   inbox made(std::move(state));
   VERBSPP_TRYV(made.state_->fill());
   return made;
@@ -219,9 +215,8 @@ std::ostream& operator<<(std::ostream& out, const inbox& printed) {
 
 std::optional<result<message>> inbox::poll() noexcept {
   if (!state_) return moved_from();
-  const detail::taken_place taken = state_->take_listed();
-  if (taken.places == nullptr) return state_->next_message();
-  return state_->message_in(taken);
+  if (detail::pool_place* const taken = state_->take_listed()) return state_->message_in(*taken);
+  return state_->next_message();
 }
 
 std::optional<result<message>> inbox::next_arrived() noexcept {
@@ -229,14 +224,14 @@ std::optional<result<message>> inbox::next_arrived() noexcept {
   return state_->next_arrived();
 }
 
-detail::taken_place inbox::take() noexcept {
+detail::pool_place* inbox::take() noexcept {
   if (!state_) [[unlikely]]
-    return {};
+    return nullptr;
   detail::inbox_state& mine = *state_.get();
   return mine.core.take_message(mine);
 }
 
-result<detail::taken_place> inbox::wait_longer(call_limit limit) noexcept {
+result<detail::pool_place*> inbox::wait_longer(call_limit limit) noexcept {
   if (!state_) return moved_from();
   return state_->wait_longer(limit);
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "pool/receive_batch.hpp"
 #include <verbspp/base/detail/owned.hpp>
 #include <verbspp/channel/detail/channel_core.hpp>
 #include <verbspp/channel/detail/inbox_list.hpp>
@@ -26,9 +25,6 @@ inline constexpr const char* opening_inbox = "inbox::open";
 /// The state of an inbox. It is allocated separately from the inbox, because receives of the inbox
 /// may finish after the inbox was destroyed.
 struct [[gnu::visibility("hidden")]] inbox_state {
-  /// The `wr_id` of the receive that will complete next. If no receive is posted, no request has
-  /// this `wr_id`.
-  [[nodiscard]] std::uint64_t next_wr_id() const noexcept { return tag | places_posted.first; }
   /// True if receives should be posted, because there is room for a whole batch.
   [[nodiscard]] bool is_due() const noexcept { return until_due < 0; }
   /// The number of places that are posted, or in `arrived`.
@@ -39,19 +35,19 @@ struct [[gnu::visibility("hidden")]] inbox_state {
   [[nodiscard]] std::uint32_t posted() const noexcept { return in_use() - messages; }
   /// Takes the next message if one has arrived, but does not call `fill`.
   /// \param may_poll false if a poll has just found that there are no more completions
-  [[nodiscard]] taken_place take(bool may_poll = true) noexcept;
+  [[nodiscard]] pool_place* take(bool may_poll = true) noexcept;
   /// As `take`, but also posts receives if that is due and a message was taken.
-  [[nodiscard, gnu::noinline]] taken_place take_and_fill(bool may_poll = true) noexcept;
+  [[nodiscard, gnu::noinline]] pool_place* take_and_fill(bool may_poll = true) noexcept;
   /// As `take`, but does not poll for completions.
-  [[nodiscard]] taken_place take_arrived() noexcept;
+  [[nodiscard]] pool_place* take_arrived() noexcept;
   /// As `take_arrived`, but does not take messages from the hub.
-  [[nodiscard]] taken_place take_listed() noexcept;
+  [[nodiscard]] pool_place* take_listed() noexcept;
   /// Posts receives if that is due. If this fails, `poll` tries again, and returns the error once
   /// there are neither receives nor messages. \returns its argument, so that it can stay in
   /// registers
-  [[nodiscard, gnu::noinline]] taken_place after_filling(taken_place taken) noexcept;
+  [[nodiscard, gnu::noinline]] pool_place* after_filling(pool_place* taken) noexcept;
   /// Returns the message of a place. Posts receives if that is due.
-  [[nodiscard]] result<message> message_in(const taken_place& taken) noexcept;
+  [[nodiscard]] result<message> message_in(pool_place& taken) noexcept;
   /// Posts receives in batches while there is room for a batch, and the pool has free places. If
   /// the hub posts the receives, only checks the state of the channel.
   [[nodiscard]] result<void> fill() noexcept;
@@ -63,7 +59,7 @@ struct [[gnu::visibility("hidden")]] inbox_state {
   /// As `next_message`, but does not poll for completions.
   [[nodiscard]] std::optional<result<message>> next_arrived() noexcept;
   /// Implements `inbox::wait`, if no message has arrived.
-  [[nodiscard]] result<taken_place> wait_longer(call_limit limit) noexcept;
+  [[nodiscard]] result<pool_place*> wait_longer(call_limit limit) noexcept;
   /// The hint for a wait that has reached its limit.
   [[nodiscard]] const char* why_none() const noexcept;
 
@@ -72,9 +68,8 @@ struct [[gnu::visibility("hidden")]] inbox_state {
   std::uint32_t depth;
   std::uint32_t refill;
   int due_below;  ///< a batch of receives is due while fewer places are in use
-  receive_batch batch{};
-  /// The part that the `wr_id`s of all posted receives share; the rest is the place. The tag
-  /// differs from the tags of other inboxes, and of earlier connections.
+  /// The `wr_id` of all posted receives, which complete in the order of posting. The tag differs
+  /// from the tags of other inboxes, and of earlier connections.
   std::uint64_t tag = 0;
   message_list places_posted{};  ///< the places of the posted receives, in order
   message_list arrived{};
@@ -83,11 +78,11 @@ struct [[gnu::visibility("hidden")]] inbox_state {
   inbox_state* next = nullptr;  ///< in the channel's list of inboxes
   owned<inbox_state> itself{};  ///< null until the inbox is destroyed
   bool is_short = false;        ///< the pool had too few places for the hub's receives
-  bool is_shared = false;       ///< the hub posts the receives; depth, refill and batch are unused
+  bool is_shared = false;       ///< the hub posts the receives; depth and refill are unused
 };
 
 inline std::uint64_t inbox_list::new_tag() noexcept {
-  return inbox_receive << operation_at | std::uint64_t{tags_++ & 0xffffff} << 32;
+  return inbox_receive << operation_at | tags_++;
 }
 
 inline void inbox_list::add(inbox_state& inbox) noexcept {
@@ -114,7 +109,7 @@ inline void inbox_list::delete_if_finished(inbox_state& inbox) noexcept {
 
 VERBSPP_DATA_PATH inbox_state* inbox_list::find(std::uint64_t wr_id) const noexcept {
   inbox_state* each = first_;
-  while (each != nullptr && each->next_wr_id() != wr_id) each = each->next;
+  while (each != nullptr && each->tag != wr_id) each = each->next;
   return each;
 }
 
@@ -134,9 +129,10 @@ VERBSPP_DATA_PATH void inbox_list::note_posted(inbox_state& inbox, std::uint32_t
   inbox.until_due += static_cast<int>(count);
 }
 
-VERBSPP_DATA_PATH std::uint32_t inbox_list::take_posted(inbox_state& inbox,
-                                                        pool_places& places) noexcept {
-  return inbox.places_posted.unlink_first(places);
+VERBSPP_DATA_PATH pool_place& inbox_list::take_posted(inbox_state& inbox) noexcept {
+  pool_place& place = inbox.places_posted.take_first();
+  place.reset_wr_id();
+  return place;
 }
 
 VERBSPP_DATA_PATH void inbox_list::note_ended(inbox_state& inbox) noexcept { --inbox.until_due; }
@@ -153,26 +149,25 @@ void inbox_list::flush(Fail fail) noexcept {
   }
 }
 
-VERBSPP_DATA_PATH void inbox_list::deliver(inbox_state& inbox, std::uint32_t place) noexcept {
+VERBSPP_DATA_PATH void inbox_list::deliver(inbox_state& inbox, pool_place& place) noexcept {
   if (inbox.itself) [[unlikely]] {
-    inbox.pool.places()->give_back(place);
+    place.give_back();
     note_ended(inbox);
     return delete_if_finished(inbox);
   }
   ++inbox.messages;
-  inbox.arrived.append(*inbox.pool.places(), place);
+  inbox.arrived.append(place);
 }
 
-VERBSPP_DATA_PATH std::uint32_t channel_core::receive_message(inbox_state& inbox,
-                                                              pool_places& places,
-                                                              const ibv_wc& completion) noexcept {
-  const std::uint32_t place = inboxes_.take_posted(inbox, places);
+VERBSPP_DATA_PATH pool_place& channel_core::receive_message(inbox_state& inbox,
+                                                            const ibv_wc& completion) noexcept {
+  pool_place& place = inboxes_.take_posted(inbox);
   receives_.note_left();
-  places.record(place).fill(completion, {});
+  place.fill(completion, {});
   return place;
 }
 
-VERBSPP_DATA_PATH taken_place channel_core::collect_message(inbox_state& inbox,
+VERBSPP_DATA_PATH pool_place* channel_core::collect_message(inbox_state& inbox,
                                                             bool& may_poll) noexcept {
   ibv_wc completions[completions_per_poll];
   int filled = 0;
@@ -180,22 +175,20 @@ VERBSPP_DATA_PATH taken_place channel_core::collect_message(inbox_state& inbox,
     const one_thread only(users_);
     filled = connection_.poll(completions);
     // The usual case is one message. It need not be put into the list of the inbox.
-    if (filled == 1 && completions->wr_id == inbox.next_wr_id() && is_message(*completions) &&
-        (completions->wc_flags & IBV_WC_WITH_INV) == 0) [[likely]] {
-      pool_places& places = *inbox.pool.places();
-      return {&places, receive_message(inbox, places, *completions), completions->byte_len};
-    }
+    if (filled == 1 && completions->wr_id == inbox.tag && is_message(*completions) &&
+        (completions->wc_flags & IBV_WC_WITH_INV) == 0) [[likely]]
+      return &receive_message(inbox, *completions);
   }
   may_poll = complete_all(completions, filled);
-  return {};
+  return nullptr;
 }
 
-VERBSPP_DATA_PATH taken_place channel_core::take_message(inbox_state& inbox) noexcept {
+VERBSPP_DATA_PATH pool_place* channel_core::take_message(inbox_state& inbox) noexcept {
   if (!inbox.arrived.is_empty() || sends_.needs_care()) [[unlikely]]
     return inbox.take_and_fill();
   bool may_poll = false;
-  const taken_place taken = collect_message(inbox, may_poll);
-  if (taken.places == nullptr) [[unlikely]]
+  pool_place* const taken = collect_message(inbox, may_poll);
+  if (taken == nullptr) [[unlikely]]
     return inbox.take_and_fill(may_poll);
   inboxes_.note_ended(inbox);
   if (inbox.is_due()) [[unlikely]]
@@ -203,33 +196,31 @@ VERBSPP_DATA_PATH taken_place channel_core::take_message(inbox_state& inbox) noe
   return taken;
 }
 
-VERBSPP_DATA_PATH bool channel_core::collect(inbox_state& inbox, taken_place& taken) noexcept {
+VERBSPP_DATA_PATH bool channel_core::collect(inbox_state& inbox, pool_place*& taken) noexcept {
   if (sends_.needs_care()) [[unlikely]]
     return collect_with_care();
   bool may_poll = false;
   taken = collect_message(inbox, may_poll);
-  if (taken.places != nullptr) inboxes_.note_ended(inbox);
+  if (taken != nullptr) inboxes_.note_ended(inbox);
   return may_poll;
 }
 
-VERBSPP_DATA_PATH taken_place inbox_state::take(bool may_poll) noexcept {
-  taken_place taken;
+VERBSPP_DATA_PATH pool_place* inbox_state::take(bool may_poll) noexcept {
+  pool_place* taken = nullptr;
   while (may_poll && arrived.is_empty()) may_poll = core.collect(*this, taken);
-  return taken.places != nullptr ? taken : take_arrived();
+  return taken != nullptr ? taken : take_arrived();
 }
 
-VERBSPP_DATA_PATH taken_place inbox_state::take_arrived() noexcept {
+VERBSPP_DATA_PATH pool_place* inbox_state::take_arrived() noexcept {
   if (arrived.is_empty() && is_shared) is_short = core.take_shared_messages();
   return take_listed();
 }
 
-VERBSPP_DATA_PATH taken_place inbox_state::take_listed() noexcept {
-  if (arrived.is_empty()) return {};
+VERBSPP_DATA_PATH pool_place* inbox_state::take_listed() noexcept {
+  if (arrived.is_empty()) return nullptr;
   --messages;
   --until_due;
-  pool_places& places = *pool.places();
-  const std::uint32_t place = arrived.take_first(places);
-  return {&places, place, places.record(place).work().bytes_filled(0)};
+  return &arrived.take_first();
 }
 
 }  // namespace verbspp::detail

@@ -3,6 +3,7 @@
 /// Looking for arrivals: polls of the hub's completion queue, and of the list of ready rows.
 #include "hub/hub_state.hpp"
 #include "wait/waiting.hpp"
+#include <verbspp/base/detail/single_threaded.hpp>
 
 #include <infiniband/verbs.h>
 #include <sched.h>
@@ -55,26 +56,26 @@ void hub_state::take_all(std::chrono::steady_clock::time_point stopped_at) noexc
 }
 
 bool hub_state::is_for_slot(const ibv_wc& completion, const hub_row& row) noexcept {
-  return is_message(completion) && is_shared_receive(completion.wr_id) && row.keeps == 0;
+  return is_message(completion) && is_shared_receive(completion.wr_id) && !row.is_kept() &&
+         !row.has_inbox();
 }
 
 void hub_state::fill(arrival& slot, const ibv_wc& completion, const hub_row& row) noexcept {
-  const std::uint32_t place = place_of_shared_receive(completion.wr_id);
+  pool_place& place = place_of_shared_receive(completion.wr_id);
   const channel_id source = row.id;
-  pool_places& places = receives_.places();
-  receives_.unmark(place);
-  places.record(place).fill(completion, source);
+  assert(place.has_user(&receives_));
+  place.fill(completion, source);
   slot.source = source;
-  std::construct_at(&slot.message, &places, place, completion.byte_len);
+  std::construct_at(&slot.message, &place, completion.byte_len);
 }
 
 void hub_state::hand_out_shared(const ibv_wc& completion, hub_row& row) noexcept {
-  const std::uint32_t place = place_of_shared_receive(completion.wr_id);
-  receives_.unmark(place);
+  pool_place& place = place_of_shared_receive(completion.wr_id);
+  assert(place.has_user(&receives_));
   receives_.note_ended(1);
   if (number_of(completion.status) != IBV_WC_SUCCESS || row.member == nullptr) [[unlikely]]
     return fail_shared(completion, place, row);
-  receives_.places().record(place).fill(completion, row.id);
+  place.fill(completion, row.id);
   list(place, row);
 }
 
@@ -82,20 +83,20 @@ void hub_state::hand_out_shared(const ibv_wc& completion, hub_row& row) noexcept
 void hub_state::end_watch(const ibv_wc* completions, int count) noexcept {
   for (int i = 0; i < count; ++i)
     if (const std::uint64_t request = completions[i].wr_id; is_shared_receive(request))
-      receives_.places().end_receive(place_of_shared_receive(request));
+      place_of_shared_receive(request).end_receive();
 }
 
 /// Appends a message to the list of its channel.
-void hub_state::list(std::uint32_t place, hub_row& row) noexcept {
-  row.messages.append(receives_.places(), place);
+void hub_state::list(pool_place& place, hub_row& row) noexcept {
+  row.messages.append(place);
   if (row.has_inbox()) return rows_.note_news(row);
   rows_.note_ready(row);
 }
 
 /// Handles a shared receive that has failed, or whose channel no longer exists. Only the first
 /// failure is passed to the channel.
-void hub_state::fail_shared(const ibv_wc& completion, std::uint32_t place, hub_row& row) noexcept {
-  receives_.places().give_back_unfilled(place);
+void hub_state::fail_shared(const ibv_wc& completion, pool_place& place, hub_row& row) noexcept {
+  place.give_back_unfilled();
   if (row.member == nullptr || std::exchange(row.member->knows_failure_, true)) return;
   row.member->put(completion);
   rows_.note_news(row);
@@ -155,7 +156,7 @@ void hub_state::take_all_completions() noexcept {
 /// Records that polling has failed, and notifies each channel.
 void hub_state::lose_queue(int returned) noexcept {
   __atomic_store_n(&lost_, returned, __ATOMIC_RELAXED);
-  care_ |= care_always;
+  rows_.add_care(hub_rows::care_always);
   receives_.stop();
   rows_.for_each([this](hub_row& row) { rows_.note_news(row); });
 }
@@ -178,30 +179,28 @@ hub_state::empty_slots hub_state::take_listed(empty_slots into) noexcept {
 
 bool hub_state::take_usual(empty_slots& into, ibv_wc* completions, polled& now) noexcept {
   now.next = completions;
-  if (care_ != 0 || rows_.has_ready() || into.left - 1 >= at_once) [[unlikely]]
+  if (rows_.needs_care() || into.left > at_once) [[unlikely]]
     return false;
-  const int room = static_cast<int>(into.left);
-  now.filled = ibv_poll_cq(queue_.native_handle(), room, completions);
-  for (; now.done < now.filled; ++now.done, ++now.next, ++into.next) {
-    const hub_row& row = rows_.find(now.next->qp_num);
-    if (!is_message(*now.next) || row.keeps != 0 || into.next->message) [[unlikely]]
-      break;
-    // All channels of a hub with a pool receive into the pool. A channel whose list contains
-    // messages, and that has no flags in `keeps`, is ready.
-    assert(is_shared_receive(now.next->wr_id) && row.messages.is_empty());
-    fill(*into.next, *now.next, row);
-  }
-  if (now.done != now.filled) [[unlikely]]
-    return false;
-  // The usual case is that the poll has found all completions, or filled all slots.
-  return now.filled != room || __atomic_load_n(&waiting_threads_, __ATOMIC_RELAXED) == 0;
+  now.filled = ibv_poll_cq(queue_.native_handle(), static_cast<int>(into.left), completions);
+  now.left = now.filled;
+  if (now.filled > 0) [[likely]]
+    do {
+      const hub_row* const row = rows_.find_reported(now.next->qp_num);
+      if (row == nullptr || !is_message(*now.next) || into.next->message) [[unlikely]]
+        return false;
+      // All channels of a hub with a pool receive into the pool. A channel whose list contains
+      // messages, and whose messages are to be reported, is ready.
+      assert(is_shared_receive(now.next->wr_id) && row->messages.is_empty());
+      fill(*into.next++, *now.next++, *row);
+    } while (--now.left != 0);
+  return now.left == 0;
 }
 
 std::size_t hub_state::take_more(empty_slots into, const ibv_wc* next, int filled,
                                  int done) noexcept {
   receives_.note_ended(done);
   if (has_table()) return 0;
-  if (!calls_.has_some()) care_ &= ~care_for_calls;
+  if (!calls_.has_some()) rows_.end_care(hub_rows::care_for_calls);
   const std::size_t size = into.left;
   into.left -= static_cast<std::size_t>(done);
   if (rows_.has_ready()) into = take_listed(into);
@@ -230,13 +229,16 @@ hub_state::found hub_state::look_for_arrivals(std::span<arrival> into, cause& fa
   ibv_wc completions[at_once];
   empty_slots slots{.next = into.data(), .left = into.size()};
   polled now;
-  if (take_usual(slots, completions, now)) {
-    receives_.note_ended(now.done);
+  // The usual case is that the poll has found all completions, or filled all slots.
+  if (take_usual(slots, completions, now) &&
+      (now.filled != room_for(into.size()) ||
+       __atomic_load_n(&waiting_threads_, __ATOMIC_RELAXED) == 0)) {
+    receives_.note_ended(now.filled);
     receives_.refill();
-    if (now.done == 0) return found_none(failed);
-    return {.count = static_cast<std::size_t>(now.done)};
+    if (now.filled == 0) return found_none(failed);
+    return {.count = static_cast<std::size_t>(now.filled)};
   }
-  const std::size_t count = take_more(slots, now.next, now.filled, now.done);
+  const std::size_t count = take_more(slots, now.next, now.filled, now.done());
   if (count == 0) return found_none(failed);
   return {.count = count, .has_more = has_more()};
 }
@@ -317,26 +319,32 @@ result<hub_turn> hub_turn::poll(const hub_reference& hub) noexcept {
 }
 
 std::size_t hub_state::take(std::span<arrival> into) noexcept {
-  lock_.lock();
+  // A process with one thread needs no lock, and no thread waits.
+  if (!is_single_threaded()) [[unlikely]]
+    return take_locked(into);
   ibv_wc completions[at_once];
   empty_slots slots{.next = into.data(), .left = into.size()};
   polled now;
   if (!take_usual(slots, completions, now)) [[unlikely]]
-    return take_rest(slots, now.next, now.filled, now.done);
-  receives_.note_ended(now.done);
+    return take_rest(slots, now.next, now.filled, now.done());
+  receives_.note_ended(now.filled);
   receives_.refill();
-  lock_.unlock();
-  return static_cast<std::size_t>(now.done);
+  return static_cast<std::size_t>(now.filled);
+}
+
+std::size_t hub_state::take_locked(std::span<arrival> into) noexcept {
+  cause ignored;
+  const found seen = look_for_arrivals(into, ignored);
+  // If there are no arrivals, the caller will wait, and the wait makes the calls. But a call
+  // without slots does not wait.
+  if (seen.has_more && (seen.count != 0 || into.empty())) do_more();
+  return seen.count;
 }
 
 std::size_t hub_state::take_rest(empty_slots into, const ibv_wc* next, int filled,
                                  int done) noexcept {
   const std::size_t count = take_more(into, next, filled, done);
-  const bool is_all = !has_more();
-  lock_.unlock();
-  // If there are no arrivals, the caller will wait, and the wait makes the calls. But a call
-  // without slots does not wait.
-  if (!is_all && (count != 0 || into.left == 0)) do_more();
+  if (has_more() && (count != 0 || into.left == 0)) do_more();
   return count;
 }
 

@@ -37,20 +37,20 @@ void hub_rows::remove(hub_row& row) noexcept {
 }
 
 void hub_rows::free(hub_row& row) noexcept {
-  row.keeps = 0;
+  row.end(hub_row::held | hub_row::in_turn | hub_row::for_inbox);
   row.next_free = std::exchange(first_free_, row.id.index);
 }
 
 void hub_rows::set_number(std::uint32_t number, const hub_member& member) noexcept {
   clear_number(member);
   hub_row& row = of(member);
-  row.number = number;
+  row.set_number(number);
   row.next_linked = std::exchange(chain_of(number), &row);
 }
 
 void hub_rows::clear_number(const hub_member& member) noexcept {
   const hub_row& row = of(member);
-  for (hub_row** link = &chain_of(row.number); *link != nullptr; link = &(*link)->next_linked)
+  for (hub_row** link = &chain_of(row.number()); *link != nullptr; link = &(*link)->next_linked)
     if (*link == &row) {
       *link = row.next_linked;
       return;

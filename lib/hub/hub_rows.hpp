@@ -21,25 +21,30 @@ struct alignas(64) hub_row {
   hub_member* member = nullptr;  ///< null if the row has no channel
   channel_id id{};               ///< the id of the current or last channel
   std::uint32_t next_free = none;
-  std::uint32_t number = 0;        ///< the number of the queue pair, while the row is in a chain
+  /// The number of the queue pair, while the row is in a chain, and the reasons above it. So one
+  /// comparison finds a row whose arrivals are to be reported.
+  std::uint32_t key = 0;
   hub_row* next_linked = nullptr;  ///< in the chain
   hub_row* next_ready = nullptr;
   message_list messages{};
   bool has_news = false;
   bool is_ready = false;     ///< true if the row is in the list of ready rows
   bool is_outdated = false;  ///< the queue pair was destroyed in this turn
-  // The flags in `keeps`, which are reasons not to report the channel's arrivals.
-  static constexpr std::uint8_t held = 1;       ///< until `release` or `admit`
-  static constexpr std::uint8_t in_turn = 2;    ///< until `hub_turn::end`
-  static constexpr std::uint8_t for_inbox = 4;  ///< keeps messages only, not news
-  std::uint8_t keeps = 0;
+  // The reasons not to report the channel's arrivals.
+  static constexpr std::uint32_t number_bits = 24;
+  static constexpr std::uint32_t held = 1U << number_bits;       ///< until `release` or `admit`
+  static constexpr std::uint32_t in_turn = 2U << number_bits;    ///< until `hub_turn::end`
+  static constexpr std::uint32_t for_inbox = 4U << number_bits;  ///< keeps messages only, not news
 
-  void keep(std::uint8_t reason) noexcept { keeps |= reason; }
-  void end(std::uint8_t reason) noexcept { keeps &= static_cast<std::uint8_t>(~reason); }
+  [[nodiscard]] std::uint32_t number() const noexcept { return key & ((1U << number_bits) - 1); }
+  void set_number(std::uint32_t number) noexcept { key = (key ^ this->number()) | number; }
+  void keep(std::uint32_t reason) noexcept { key |= reason; }
+  void end(std::uint32_t reason) noexcept { key &= ~reason; }
   /// True if the channel is not to be reported.
-  [[nodiscard]] bool is_kept() const noexcept { return (keeps & (held | in_turn)) != 0; }
-  [[nodiscard]] bool has_inbox() const noexcept { return (keeps & for_inbox) != 0; }
-  [[nodiscard]] bool is_in_turn() const noexcept { return (keeps & in_turn) != 0; }
+  [[nodiscard]] bool is_kept() const noexcept { return (key & (held | in_turn)) != 0; }
+  [[nodiscard]] bool is_held() const noexcept { return (key & held) != 0; }
+  [[nodiscard]] bool has_inbox() const noexcept { return (key & for_inbox) != 0; }
+  [[nodiscard]] bool is_in_turn() const noexcept { return (key & in_turn) != 0; }
   [[nodiscard]] bool has_arrivals() const noexcept {
     return has_news || (!has_inbox() && !messages.is_empty());
   }
@@ -89,10 +94,27 @@ class hub_rows {
   /// none.
   [[nodiscard]] hub_row& find(std::uint32_t number) noexcept {
     hub_row* row = chain_of(number);
-    while (row->number != number && row->next_linked != nullptr) [[unlikely]]
-      row = row->next_linked;
+    while (row->number() != number && row->next_linked != nullptr) row = row->next_linked;
     return *row;
   }
+  /// As `find`, but returns null unless the messages of the channel are to be reported.
+  [[nodiscard, gnu::always_inline]] const hub_row* find_reported(
+      std::uint32_t number) const noexcept {
+    const hub_row* row = chains_.get()[number & mask_];
+    while (row->key != number) [[unlikely]]
+      if ((row = row->next_linked) == nullptr) return nullptr;
+    return row;
+  }
+
+  // The reasons why a poll has more to do than to report the messages that it finds. The functions
+  // of this class keep the first one up to date.
+  static constexpr unsigned care_for_ready = 1;  ///< there are ready rows
+  static constexpr unsigned care_for_calls = 2;  ///< calls may have been handed over
+  /// The hub has no pool or has a table, memory is watched, or the queue is lost.
+  static constexpr unsigned care_always = 4;
+  [[nodiscard]] bool needs_care() const noexcept { return care_ != 0; }
+  void add_care(unsigned reason) noexcept { care_ |= reason; }
+  void end_care(unsigned reason) noexcept { care_ &= ~reason; }
 
   [[nodiscard]] bool has_ready() const noexcept { return first_ready_ != nullptr; }
   /// Appends a row that has arrivals to the list of ready rows, unless the row is in the list
@@ -103,6 +125,7 @@ class hub_rows {
     row.next_ready = nullptr;
     (first_ready_ == nullptr ? first_ready_ : last_ready_->next_ready) = &row;
     last_ready_ = &row;
+    add_care(care_for_ready);
   }
   void note_news(hub_row& row) noexcept {
     row.has_news = true;
@@ -112,6 +135,7 @@ class hub_rows {
   [[nodiscard]] hub_row& take_ready() noexcept {
     hub_row& first = *first_ready_;
     first_ready_ = first.next_ready;
+    if (first_ready_ == nullptr) end_care(care_for_ready);
     first.is_ready = false;
     return first;
   }
@@ -133,6 +157,7 @@ class hub_rows {
   owned<hub_row[]> rows_{};     ///< the first one is for numbers that no channel has
   owned<hub_row*[]> chains_{};  ///< `mask_ + 1` chains
   std::uint32_t mask_ = 0;
+  unsigned care_ = care_always;
   hub_row* first_ready_ = nullptr;
   hub_row* last_ready_ = nullptr;
 };

@@ -84,7 +84,7 @@ result<void> hub_state::start(const message_pool* pool, const hub_options& optio
         "hub_options::completions, or lower hub_options::receives");
   const brief_guard guard(lock_);
   VERBSPP_TRYV(receives_.open(domain_, *pool, options.receives, options.refill));
-  if (!is_watched_) care_ = 0;
+  if (!is_watched_) rows_.end_care(hub_rows::care_always);
   return success();
 }
 
@@ -95,7 +95,7 @@ result<void> hub_state::join(hub_member& member) noexcept {
     return error(error_kind::resource_exhausted, building_in_hub,
                  "the hub is full: create it for more channels (hub_options::channels, "
                  "group_options::spare or service_options::clients)");
-  row->keeps = has_table() ? hub_row::held : 0;
+  if (has_table()) row->keep(hub_row::held);
   return success();
 }
 
@@ -182,8 +182,7 @@ std::uint32_t hub_state::take_messages(const hub_member& member, message_list& i
   const brief_guard guard(lock_);
   hub_row& row = rows_.of(member);
   std::uint32_t count = 0;
-  for (pool_places& places = receives_.places(); !row.messages.is_empty(); ++count)
-    into.append(places, row.messages.take_first(places));
+  for (; !row.messages.is_empty(); ++count) into.append(row.messages.take_first());
   is_short = receives_.is_due();
   return count;
 }
@@ -196,7 +195,7 @@ result<void> hub_turn::keep(const hub_reference& hub,
         error_kind::busy, "hub_clients::create",
         "the hub already has channels, or has or had a table: create the table with a new hub");
   hub->table_ = std::move(table);
-  hub->care_ |= hub_state::care_always;
+  hub->rows_.add_care(hub_rows::care_always);
   return success();
 }
 
@@ -220,7 +219,7 @@ hub_turn hub_turn::of(const hub_reference& hub, std::uint32_t index) noexcept {
   const brief_guard guard(hub->lock_);
   hub_row& row = hub->rows_[index];
   hub_turn taken;
-  if (row.member == nullptr || (row.keeps & hub_row::held) != 0) return taken;
+  if (row.member == nullptr || row.is_held()) return taken;
   if (!row.is_in_turn()) return hub->begin_turn(row);
   taken.id = row.id;
   return taken;
@@ -240,7 +239,7 @@ hub_turn hub_state::begin_turn(hub_row& row) noexcept {
 message hub_turn::next_message() noexcept {
   if (messages.is_empty()) [[unlikely]]
     return {};
-  return hub->take_first(messages);
+  return hub_state::take_first(messages);
 }
 
 bool hub_turn::end() noexcept {
@@ -250,13 +249,13 @@ bool hub_turn::end() noexcept {
     const bool exists = row.member != nullptr;
     if (exists && hub->is_table_closed_) return false;
     if (row.is_outdated) {
-      while (!messages.is_empty()) static_cast<void>(hub->take_first(messages));
+      while (!messages.is_empty()) static_cast<void>(hub_state::take_first(messages));
       hub->receives_.refill();
     }
     row.is_outdated = false;
     row.end(hub_row::in_turn);
     // Messages that were not taken in the turn precede those that arrived during the turn.
-    if (hub->receives_.is_open()) messages.append(hub->receives_.places(), row.messages);
+    if (!row.messages.is_empty()) messages.append(row.messages);
     row.messages = std::exchange(messages, {});
     if (!exists) {
       hub->drop_arrivals(row);

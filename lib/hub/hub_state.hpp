@@ -188,7 +188,7 @@ class [[gnu::visibility("hidden")]] hub_state {
            listener_.times_heard() != __atomic_load_n(&failures_told_, __ATOMIC_RELAXED);
   }
 
-  // The caller of the following functions holds the lock.
+  // The caller of the following functions holds the lock, or the process has one thread.
 
   /// The caller's slots that are still empty. Functions that are not inlined take and return this
   /// object by value, so that it stays in registers.
@@ -207,20 +207,24 @@ class [[gnu::visibility("hidden")]] hub_state {
   struct polled {
     const ibv_wc* next = nullptr;  ///< the first completion that is not in a slot
     int filled = 0;                ///< the result of the poll; 0 if there was no poll
-    int done = 0;                  ///< the number of completions whose messages are in slots
+    int left = 0;                  ///< the number of completions from `next` on, or as `filled`
+    [[nodiscard]] int done() const noexcept { return filled - left; }
   };
   /// Polls once, and stores the messages in slots, up to a completion that requires more than that.
-  /// Does not poll if `care_` or the list of ready rows requires more, or if there are no slots, or
-  /// more than `at_once`. Advances `into.next`, but does not change `into.left`.
+  /// Does not poll if the hub needs care (`hub_rows::needs_care`), or if there are more slots than
+  /// `at_once`. Advances `into.next`, but does not change `into.left`.
   /// \returns true if nothing else has to be done, except counting the receives that have ended,
-  /// and posting new ones; otherwise, `take_more` has to be called
+  /// posting new ones, and looking further if the slots are full and other threads wait; otherwise,
+  /// `take_more` has to be called
   [[nodiscard, gnu::always_inline]] inline bool take_usual(empty_slots& into, ibv_wc* completions,
                                                            polled& now) noexcept;
   /// Takes arrivals in every case, after `take_usual`, whose results are the arguments. Posts
   /// receives. \returns the number of slots filled, by both functions
   [[nodiscard, gnu::noinline]] std::size_t take_more(empty_slots into, const ibv_wc* next,
                                                      int filled, int done) noexcept;
-  /// The rest of `take`, after `take_usual`. Unlocks the lock.
+  /// `take` in a process with several threads. The caller does not hold the lock.
+  [[nodiscard, gnu::noinline]] std::size_t take_locked(std::span<arrival> into) noexcept;
+  /// The rest of `take` in a process with one thread, after `take_usual`.
   [[nodiscard, gnu::noinline]] std::size_t take_rest(empty_slots into, const ibv_wc* next,
                                                      int filled, int done) noexcept;
   static constexpr std::size_t at_once = 32;  ///< the number of completions that one poll takes
@@ -230,7 +234,7 @@ class [[gnu::visibility("hidden")]] hub_state {
   }
   /// True if the message of this completion can be stored in a slot, provided that the list of its
   /// channel contains no earlier messages. Otherwise it has failed, or has to be appended to that
-  /// list, because the row has flags in `keeps`.
+  /// list, because the row has reasons not to report it.
   [[nodiscard, gnu::always_inline]] static inline bool is_for_slot(const ibv_wc& completion,
                                                                    const hub_row& row) noexcept;
   /// Stores the message of a completion in a slot that contains no message, but does not count it.
@@ -253,8 +257,8 @@ class [[gnu::visibility("hidden")]] hub_state {
   /// wake it.
   void take_all_completions() noexcept;
   void end_watch(const ibv_wc* completions, int count) noexcept;
-  [[gnu::noinline]] void list(std::uint32_t place, hub_row& row) noexcept;
-  void fail_shared(const ibv_wc& completion, std::uint32_t place, hub_row& row) noexcept;
+  [[gnu::noinline]] void list(pool_place& place, hub_row& row) noexcept;
+  void fail_shared(const ibv_wc& completion, pool_place& place, hub_row& row) noexcept;
   void lose_queue(int returned) noexcept;
   /// Fills slots with the arrivals of ready rows.
   [[nodiscard, gnu::noinline]] empty_slots take_listed(empty_slots into) noexcept;
@@ -263,10 +267,9 @@ class [[gnu::visibility("hidden")]] hub_state {
   [[nodiscard]] found found_none(cause& failed) const noexcept;
   [[nodiscard]] hub_turn begin_turn(hub_row& row) noexcept;
   /// Removes and returns the first message. \pre the list is not empty
-  [[nodiscard]] message take_first(message_list& from) noexcept {
-    pool_places& places = receives_.places();
-    const std::uint32_t place = from.take_first(places);
-    return {&places, place, places.record(place).work().bytes_filled(0)};
+  [[nodiscard]] static message take_first(message_list& from) noexcept {
+    pool_place& place = from.take_first();
+    return {&place, place.message_size()};
   }
   void drop_arrivals(hub_row& row) noexcept;
 
@@ -276,11 +279,6 @@ class [[gnu::visibility("hidden")]] hub_state {
   completion_queue queue_;
   wait_mode waiting_;
   bool is_watched_ = device_memory_is_watched();
-  // Flags, which are reasons why `take_usual` is not enough.
-  static constexpr unsigned care_for_calls = 1;  ///< calls may have been handed over
-  /// The hub has no pool or has a table, memory is watched, or the queue is lost.
-  static constexpr unsigned care_always = 2;
-  unsigned care_ = care_always;
   int lost_ = 0;  ///< the negative value that a failed poll returned; 0: none
   completion_queue_accounting room_;
   hub_rows rows_;

@@ -88,7 +88,7 @@ void hub_state::hand_over(continuation& call) noexcept {
     // sleep because it found nothing, is already counted, so `wake_waiting` wakes it.
     const brief_guard guard(lock_);
     calls_.push(call);
-    care_ |= care_for_calls;
+    rows_.add_care(hub_rows::care_for_calls);
   }
   wake_waiting();
 }

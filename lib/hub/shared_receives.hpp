@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "pool/receive_batch.hpp"
-#include <verbspp/base/detail/owned.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/pool/detail/pool_places.hpp>
 #include <verbspp/pool/message_pool.hpp>
 #include <verbspp/queue/shared_receive_queue.hpp>
 
-#include <cassert>
 #include <cstdint>
 #include <optional>
 #include <utility>
@@ -20,8 +17,8 @@ namespace verbspp::detail {
 /// A shared receive queue whose receives fill places of a pool. There is no queue until `open`. The
 /// hub's lock guards all members that change after that.
 ///
-/// The places to which the device may write are marked as posted. The destructor returns them to
-/// the pool once the queue is destroyed.
+/// This object is the user of the places to which the device may write (`pool_place::user`). The
+/// destructor returns them to the pool once the queue is destroyed.
 class shared_receives {
  public:
   shared_receives() noexcept = default;
@@ -58,22 +55,16 @@ class shared_receives {
   }
   /// Counts receives that are no longer posted.
   void note_ended(int count) noexcept { until_due_ -= count; }
-  /// Records that the receive with this place is no longer posted. `note_ended` counts it.
-  void unmark(std::uint32_t place) noexcept {
-    assert(is_posted_.get()[place]);
-    is_posted_.get()[place] = false;
-  }
 
  private:
+  /// \pre `is_due()`
   void post() noexcept;
 
   std::optional<message_pool> pool_{};
   std::optional<shared_receive_queue> queue_{};
-  owned<bool[]> is_posted_{};  ///< for each place of the pool
-  int due_below_ = 0;          ///< a batch is due while fewer receives are posted
-  int until_due_ = 0;          ///< the number of posted receives, minus `due_below_`
+  int due_below_ = 0;  ///< a batch is due while fewer receives are posted
+  int until_due_ = 0;  ///< the number of posted receives, minus `due_below_`
   std::uint32_t refill_ = 0;
-  receive_batch batch_{};
   std::optional<error> failure_{};
 };
 

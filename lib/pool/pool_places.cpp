@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbspp/memory/detail/watched_memory.hpp>
 #include <verbspp/pool/detail/pool_places.hpp>
+#include <verbspp/work/detail/wr_id.hpp>
 
+#include <cassert>
 #include <cerrno>
 #include <new>
 #include <utility>
@@ -16,29 +18,61 @@ constexpr const char* creating_pool = "message_pool::create";
 
 }  // namespace
 
-pool_places::pool_places(registered_buffer<>&& buffer, owned<place_record[]>&& records,
-                         std::uint32_t count, std::uint32_t size, std::size_t distance) noexcept
-    : memory_keeper{[](memory_keeper& self, std::uint32_t place) noexcept {
-        static_cast<pool_places&>(self).give_back(place);
-      }},
-      buffer_(std::move(buffer)),
-      lkey_(buffer_.native_handle()->lkey),
+pool_place::pool_place() noexcept
+    : ibv_recv_wr{}, memory_keeper{[](memory_keeper& self, std::uint32_t) noexcept {
+        static_cast<pool_place&>(self).give_back();
+      }} {
+  reset_wr_id();
+  sg_list = &memory;
+  num_sge = 1;
+}
+
+std::uint32_t message_list::drop_rejected(const ibv_recv_wr* rejected) noexcept {
+  std::uint32_t accepted = 0;
+  pool_place* end = nullptr;  // the last receive that was accepted
+  pool_place* each = first;
+  for (; rejected != nullptr && each != nullptr && each != rejected; ++accepted) {
+    end = each;
+    each = each->next_place();
+  }
+  while (each != nullptr) {
+    pool_place& place = *std::exchange(each, each->next_place());
+    place.reset_wr_id();
+    place.end_receive();
+    place.give_back_unfilled();
+  }
+  if (end == nullptr)
+    first = nullptr;
+  else
+    end->next = nullptr;
+  last = end;
+  return accepted;
+}
+
+pool_places::pool_places(registered_buffer<>&& buffer, owned<pool_place[]>&& places,
+                         std::uint32_t count, std::uint32_t size) noexcept
+    : buffer_(std::move(buffer)),
       count_(count),
       size_(size),
-      distance_(distance),
       is_watched_(device_memory_is_watched()),
-      records_(records.get()),
-      records_owner_(std::move(records)) {
-  for (std::uint32_t place = 0; place < count; ++place)
-    record(place).next = place + 1 < count ? place + 1 : place_record::end_of_list;
+      places_(std::move(places)),
+      first_(places_.get()) {
+  assert(is_shared_receive(first_->wr_id));
+  const std::size_t distance = buffer_.size() / count;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    pool_place& place = (*this)[i];
+    place.memory = {.addr = reinterpret_cast<std::uintptr_t>(buffer_.data() + i * distance),
+                    .length = size,
+                    .lkey = buffer_.native_handle()->lkey};
+    place.pool = this;
+    place.next = i + 1 < count ? &(*this)[i + 1] : nullptr;
+  }
   // The program must not access a free place.
-  if (is_watched_)
-    device_takes(reinterpret_cast<std::uintptr_t>(buffer_.data()), count_ * distance_);
+  if (is_watched_) device_takes(reinterpret_cast<std::uintptr_t>(buffer_.data()), buffer_.size());
 }
 
 pool_places::~pool_places() {
-  if (is_watched_)
-    device_returns(reinterpret_cast<std::uintptr_t>(buffer_.data()), count_ * distance_);
+  if (is_watched_) device_returns(reinterpret_cast<std::uintptr_t>(buffer_.data()), buffer_.size());
 }
 
 result<pool_places*> pool_places::create(const protection_domain& domain, std::uint32_t count,
@@ -50,43 +84,43 @@ result<pool_places*> pool_places::create(const protection_domain& domain, std::u
   if (count > most) return error::above_limit(creating_pool, "places", count, most);
   const std::size_t distance = (std::size_t{size} + cache_line - 1) / cache_line * cache_line;
   VERBSPP_TRY(buffer, registered_buffer<>::allocate(domain, count * distance, options));
-  owned<place_record[]> records(new (std::nothrow) place_record[count]);
-  if (!records) return error::from_errno(ENOMEM, creating_pool);
+  owned<pool_place[]> places(new (std::nothrow) pool_place[count]);
+  if (!places) return error::from_errno(ENOMEM, creating_pool);
   auto* const made =
-      new (std::nothrow) pool_places(std::move(buffer), std::move(records), count, size, distance);
+      new (std::nothrow) pool_places(std::move(buffer), std::move(places), count, size);
   if (made == nullptr) return error::from_errno(ENOMEM, creating_pool);
   return made;
 }
 
-std::uint32_t pool_places::take_with_care() noexcept {
+pool_place* pool_places::take_with_care() noexcept {
   const brief_guard guard(lock_);
-  const std::uint32_t place = unlist();
-  if (is_watched_ && place != place_record::end_of_list) show(place);
+  pool_place* const place = unlist();
+  if (is_watched_ && place != nullptr) show(*place);
   return place;
 }
 
-void pool_places::give_back_with_care(std::uint32_t place) noexcept {
-  if (is_watched_) hide(place);
-  lock_.lock();
-  const bool is_last = list(place) && uses_ == unused();
-  lock_.unlock();
-  if (is_last) destroy();
+void pool_places::give_back_with_care(pool_place& place) noexcept {
+  pool_places& pool = *place.pool;
+  if (pool.is_watched_) pool.hide(place);
+  pool.lock_.lock();
+  const bool is_last = pool.list(place) && pool.uses_ == pool.unused();
+  pool.lock_.unlock();
+  if (is_last) pool.destroy();
 }
 
 /// Completes `give_back` in a process with one thread.
-void pool_places::finish_giving_back(std::uint32_t place) noexcept {
-  if (is_watched_) hide(place);
-  if (uses_ == unused()) destroy();
+void pool_places::finish_giving_back(pool_place& place) noexcept {
+  pool_places& pool = *place.pool;
+  if (pool.is_watched_) pool.hide(place);
+  if (pool.uses_ == pool.unused()) pool.destroy();
 }
 
 void pool_places::destroy() noexcept { delete this; }
 
-void pool_places::hide(std::uint32_t place) noexcept {
-  device_takes(reinterpret_cast<std::uintptr_t>(at(place)), size_);
-}
+void pool_places::hide(const pool_place& place) noexcept { device_takes(place.memory.addr, size_); }
 
-void pool_places::show(std::uint32_t place) noexcept {
-  device_returns(reinterpret_cast<std::uintptr_t>(at(place)), size_);
+void pool_places::show(const pool_place& place) noexcept {
+  device_returns(place.memory.addr, size_);
 }
 
 }  // namespace verbspp::detail

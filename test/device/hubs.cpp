@@ -9,6 +9,7 @@
 #include <mutex>
 #include <optional>
 #include <random>
+#include <set>
 #include <sstream>
 #include <stop_token>
 #include <thread>
@@ -295,6 +296,49 @@ TEST_CASE("a hub with a pool returns messages together with their channels") {
   CHECK(hub->size() == 0);
   hub.reset();
   CHECK(pool.available() == pool.size());
+}
+
+TEST_CASE("hubs that share a pool return exactly their own places when they are destroyed") {
+  const testbed bed;
+  const auto pool = must(message_pool::create(bed.domain, 32, 128));
+  const hub_options options{.channels = 2, .receives = 8, .refill = 4};
+  std::array hubs{hub_with(bed, pool, options), hub_with(bed, pool, options)};
+  std::array ends{connect_to_hub(bed, *hubs[0]), connect_to_hub(bed, *hubs[1])};
+  CHECK(pool.available() == 16);
+  const auto content_of = [](const message& one) {
+    return std::vector<std::byte>(one.bytes().begin(), one.bytes().end());
+  };
+  // The peer sends a message, and the hub's channel returns it in the place that it has arrived in.
+  const auto exchange = [&](std::size_t which, unsigned seed) {
+    channel_pair& both = ends[which];
+    message asked = must(pool.take());
+    CHECK_FALSE(asked.received());
+    must(asked.assign(pattern(64, seed)));
+    must(both.right.send(std::move(asked), patience));
+    auto answer = must(both.right.post_receive(must(pool.take())));
+    arrival got = next_message(*hubs[which], [&](channel_id) { both.left.poll(); });
+    CHECK(content_of(got.message) == pattern(64, seed));
+    must(both.left.send(std::move(got.message), patience));
+    auto done = answer.wait(patience);
+    must(done.result);
+    CHECK(content_of(done.memory) == pattern(64, seed));
+  };
+  for (unsigned i = 0; i < 50; ++i) exchange(i % 3 == 0 ? 0 : 1, i);
+
+  ends[0] = {};
+  hubs[0].reset();
+  CHECK(pool.available() == 32 - hubs[1]->receives_posted());
+  for (unsigned i = 0; i < 20; ++i) exchange(1, i);
+  ends[1] = {};
+  hubs[1].reset();
+  CHECK(pool.available() == 32);
+  std::vector<message> all;
+  std::set<const std::byte*> places;
+  for (unsigned i = 0; i < 32; ++i) {
+    all.push_back(must(pool.take()));
+    places.insert(all.back().bytes().data());
+  }
+  CHECK(places.size() == 32);
 }
 
 TEST_CASE("a hub finds each of several channels whose queue pair numbers end in the same bits") {

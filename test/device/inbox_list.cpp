@@ -12,7 +12,7 @@ using namespace verbspp;
 using namespace verbspp::test;
 using detail::inbox_list;
 using detail::inbox_state;
-using detail::pool_places;
+using detail::pool_place;
 
 namespace {
 
@@ -29,16 +29,16 @@ struct inboxes {
   /// Posts receives into free places of the pool.
   void post(inbox_state& inbox, std::uint32_t count) {
     for (std::uint32_t i = 0; i < count; ++i) {
-      const std::uint32_t place = places().take();
-      REQUIRE(place != detail::place_record::end_of_list);
-      inbox.places_posted.append(places(), place);
+      pool_place* const place = pool.places()->take();
+      REQUIRE(place != nullptr);
+      inbox.places_posted.append(*place);
     }
     list.note_posted(inbox, count);
   }
   /// Completes the next receive of an inbox. \returns its place
-  std::uint32_t complete(inbox_state& inbox) {
-    const std::uint32_t place = list.take_posted(inbox, places());
-    places().record(place).fill(completed_work(0, 64, 0, 0));
+  pool_place& complete(inbox_state& inbox) {
+    pool_place& place = list.take_posted(inbox);
+    place.fill(completed_work(0, 64, 0, 0));
     list.deliver(inbox, place);
     return place;
   }
@@ -47,13 +47,12 @@ struct inboxes {
     std::vector<const inbox_state*> failed;
     list.flush([&](inbox_state& inbox) {
       failed.push_back(&inbox);
-      places().give_back_unfilled(list.take_posted(inbox, places()));
+      list.take_posted(inbox).give_back_unfilled();
       list.note_ended(inbox);
       list.delete_if_finished(inbox);
     });
     return failed;
   }
-  pool_places& places() { return *pool.places(); }
 
   testbed bed{};
   message_pool pool = must(message_pool::create(bed.domain, 8, 64));
@@ -70,24 +69,26 @@ TEST_CASE("each inbox finds its receives in the order in which they were posted"
   all.post(*first.get(), 2);
   all.post(*second.get(), 1);
   CHECK(all.list.posted() == 3);
-  const std::uint64_t earlier = first->next_wr_id();
-  CHECK(all.list.find(earlier) == first.get());
-  CHECK(all.list.find(second->next_wr_id()) == second.get());
+  const pool_place* const oldest = first->places_posted.first;
+  CHECK(first->tag != second->tag);
+  CHECK(all.list.find(first->tag) == first.get());
+  CHECK(all.list.find(second->tag) == second.get());
 
-  const std::uint32_t place = all.complete(*first.get());
-  CHECK(all.list.find(earlier) == nullptr);
-  CHECK(all.list.find(first->next_wr_id()) == first.get());
+  const pool_place& place = all.complete(*first.get());
+  CHECK(&place == oldest);
+  CHECK(all.list.find(first->tag) == first.get());
   CHECK(all.list.posted() == 2);
   CHECK(all.list.has_messages());
-  all.complete(*first.get());
+  CHECK(&all.complete(*first.get()) != oldest);
   CHECK(first->messages == 2);
-  CHECK(first->take_listed().place == place);
+  pool_place* const taken = first->take_listed();
+  REQUIRE(taken == oldest);
   CHECK(first->messages == 1);
   CHECK(second->messages == 0);
   CHECK(all.list.has_messages());
-  all.places().give_back(place);
-  all.places().give_back(first->take_listed().place);
-  CHECK(first->take_listed().places == nullptr);
+  taken->give_back();
+  first->take_listed()->give_back();
+  CHECK(first->take_listed() == nullptr);
   CHECK_FALSE(all.list.has_messages());
   CHECK(all.flush() == std::vector<const inbox_state*>{second.get()});
   CHECK(second->in_use() == 0);
@@ -107,15 +108,15 @@ TEST_CASE("a destroyed inbox stays in the list until its last receive has finish
   CHECK(all.list.posted() == 3);
 
   // A message for the destroyed inbox is dropped.
-  CHECK(all.list.find(left.next_wr_id()) == &left);
+  const std::uint64_t earlier = left.tag;
+  CHECK(all.list.find(earlier) == &left);
   all.complete(left);
   CHECK_FALSE(all.list.has_messages());
   CHECK(all.pool.available() == all.pool.size() - 2);
 
-  const std::uint64_t last = left.next_wr_id();
   CHECK(all.flush().size() == 2);
   CHECK(all.list.posted() == 0);
-  CHECK(all.list.find(last) == nullptr);
+  CHECK(all.list.find(earlier) == nullptr);
   CHECK(all.pool.available() == all.pool.size());
 }
 
@@ -123,8 +124,7 @@ TEST_CASE("an inbox without posted receives leaves the list when it is destroyed
   inboxes all;
   auto destroyed = all.make();
   all.post(*destroyed.get(), 1);
-  const std::uint32_t place = all.complete(*destroyed.get());
-  all.places().give_back(place);
+  all.complete(*destroyed.get()).give_back();
   all.list.remove(std::move(destroyed));
   CHECK(all.list.count() == 0);
   CHECK_FALSE(all.list.has_messages());
@@ -135,12 +135,13 @@ TEST_CASE("receives of an earlier connection are not found after a flush") {
   inboxes all;
   const auto only = all.make();
   all.post(*only.get(), 1);
-  const std::uint64_t earlier = only->next_wr_id();
+  const std::uint64_t earlier = only->tag;
+  const pool_place* const place = only->places_posted.first;
   CHECK(all.flush().size() == 1);
   // The pool hands out the place that was freed last, so only the tag differs.
   all.post(*only.get(), 1);
-  CHECK(static_cast<std::uint32_t>(only->next_wr_id()) == static_cast<std::uint32_t>(earlier));
+  CHECK(only->places_posted.first == place);
   CHECK(all.list.find(earlier) == nullptr);
-  CHECK(all.list.find(only->next_wr_id()) == only.get());
+  CHECK(all.list.find(only->tag) == only.get());
   CHECK(all.flush().size() == 1);
 }

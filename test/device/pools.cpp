@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <optional>
 #include <random>
@@ -44,6 +46,36 @@ void check_places(const message_pool& pool) {
     if (where[i] - where[i - 1] < static_cast<std::ptrdiff_t>(pool.message_size()))
       throw failure(__FILE__, __LINE__, "two places overlap");
 }
+
+/// While an object of this class exists, the device accepts only the first receives of each list.
+template <class Queue>
+class shortened_lists {
+ public:
+  using post = int (*)(Queue*, ibv_recv_wr*, ibv_recv_wr**);
+
+  shortened_lists(post& pointer, unsigned accepted) : pointer_(pointer) {
+    before_ = std::exchange(pointer, post_some);
+    accepted_ = accepted;
+  }
+  ~shortened_lists() { pointer_ = before_; }
+  shortened_lists(const shortened_lists&) = delete;
+  shortened_lists& operator=(const shortened_lists&) = delete;
+
+ private:
+  static int post_some(Queue* queue, ibv_recv_wr* list, ibv_recv_wr** rejected) {
+    for (unsigned left = accepted_; list != nullptr && left != 0; --left, list = list->next) {
+      ibv_recv_wr one = *list;
+      one.next = nullptr;
+      if (const int returned = before_(queue, &one, rejected)) return returned;
+    }
+    *rejected = list;
+    return list != nullptr ? ENOMEM : 0;
+  }
+
+  static inline post before_ = nullptr;
+  static inline unsigned accepted_ = 0;
+  post& pointer_;
+};
 
 }  // namespace
 
@@ -289,6 +321,72 @@ TEST_CASE("an inbox returns messages in order and keeps receives posted") {
   here = channel();
   there = channel();
   if (arrivals.posted() != 0) CHECK(failure_of(*arrivals.poll()) == error_kind::not_connected);
+  check_places(pool);
+}
+
+TEST_CASE("the places of receives that the device rejects return to the pool") {
+  const testbed bed;
+  const auto pool = must(message_pool::create(bed.domain, 16, 64));
+  const unsigned accepted = GENERATE(1U, 3U);
+  const buffer<> from(bed.domain, pattern(64, 1));
+  auto& calls = bed.domain.context().native_handle()->ops;
+  std::uint32_t sent = 0;
+  const auto send = [&](channel& by) {
+    must(by.send({.elements = from.gather(0, sent % 64)}, patience));
+    return sent++ % 64;
+  };
+
+  SECTION("by an inbox") {
+    auto left = must(bed.domain.build_channel().build());
+    auto right = must(bed.domain.build_channel().max_receive_work_requests(8).build());
+    inbox arrivals = must(inbox::open(right, pool, {.depth = 8, .refill = 4}));
+    channel_pair ends = connect_channels(std::move(left), std::move(right));
+    const auto exchange = [&](unsigned count) {
+      for (; count != 0; --count) {
+        const std::uint32_t size = send(ends.left);
+        CHECK(must(arrivals.wait(patience)).size() == size);
+      }
+    };
+    {
+      const shortened_lists<ibv_qp> shortened(calls.post_recv, accepted);
+      exchange(4);
+      CHECK(arrivals.posted() == 4 + accepted);
+      CHECK(pool.available() == 16 - arrivals.posted());
+      exchange(10);
+      CHECK(arrivals.posted() >= 4);
+    }
+    exchange(10);
+    CHECK(arrivals.posted() >= 5);
+    CHECK(pool.available() == 16 - arrivals.posted());
+  }
+  SECTION("by a hub") {
+    const auto hub = supported(
+        channel_hub::create(bed.domain, pool, {.channels = 1, .receives = 8, .refill = 4}),
+        shared_receive_queues);
+    auto served = must(bed.domain.build_channel().hub(hub).build());
+    channel_pair ends =
+        connect_channels(std::move(served), must(bed.domain.build_channel().build()));
+    const auto exchange = [&](unsigned count) {
+      std::array<arrival, 1> slot;
+      for (; count != 0; --count) {
+        const std::uint32_t size = send(ends.right);
+        CHECK(must(hub.wait(slot, patience)).size() == 1);
+        CHECK(slot[0].message.size() == size);
+        slot[0].message = {};
+      }
+    };
+    {
+      const shortened_lists<ibv_srq> shortened(calls.post_srq_recv, accepted);
+      exchange(4);
+      CHECK(hub.receives_posted() == 4 + accepted);
+      CHECK(pool.available() == 16 - hub.receives_posted());
+      exchange(10);
+      CHECK(hub.receives_posted() >= 4);
+    }
+    exchange(10);
+    CHECK(hub.receives_posted() >= 5);
+    CHECK(pool.available() == 16 - hub.receives_posted());
+  }
   check_places(pool);
 }
 

@@ -92,14 +92,14 @@ class inbox {
   /// \errors as `poll` and `channel::wait`; `timed_out`; `cancelled` if a stop was requested
   [[nodiscard]] VERBSPP_DATA_PATH result<message> wait(
       call_limit limit = call_limit::of_channel()) noexcept {
-    detail::taken_place next = take();
-    if (next.places == nullptr) [[unlikely]] {
-      const result<detail::taken_place> later = wait_longer(limit);
+    detail::pool_place* next = take();
+    if (next == nullptr) [[unlikely]] {
+      const result<detail::pool_place*> later = wait_longer(limit);
       if (!later.has_value()) return later.assume_error();
       next = later.assume_value();
-      detail::expect(next.places != nullptr);
+      detail::expect(next != nullptr);
     }
-    return result<message>(std::in_place, next.places, next.place, next.size);
+    return result<message>(std::in_place, next, next->message_size());
   }
 
   /// Like `wait`, but awaits the next message in a coroutine; include `<verbspp/coroutine.hpp>`.
@@ -136,12 +136,12 @@ class inbox {
   [[nodiscard]] static result<inbox> open_shared(detail::channel_core& core,
                                                  const message_pool& pool) noexcept;
   void leave() noexcept;
-  /// Like `poll`, but returns the place of the message. No place in case of an error, which
+  /// Like `poll`, but returns the place of the message. Null also in case of an error, which
   /// `wait_longer` returns.
-  [[nodiscard]] detail::taken_place take() noexcept;
+  [[nodiscard]] detail::pool_place* take() noexcept;
   /// Implements `wait`, if no message has arrived. \returns the place of the message; not the
   /// result of `wait`, so that the compiler can keep that in registers
-  [[nodiscard]] result<detail::taken_place> wait_longer(call_limit limit) noexcept;
+  [[nodiscard]] result<detail::pool_place*> wait_longer(call_limit limit) noexcept;
 
   detail::owned<detail::inbox_state> state_;  ///< null if the inbox was moved from
 };

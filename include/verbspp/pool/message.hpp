@@ -42,20 +42,16 @@ class [[nodiscard]] message {
   message() noexcept = default;
   /// Used by the library only: takes ownership of a place that was taken from the pool, or that a
   /// receive has filled.
-  message(detail::pool_places* places, std::uint32_t place, std::uint32_t size) noexcept
-      : places_(places), place_(place), size_(size) {}
+  message(detail::pool_place* place, std::uint32_t size) noexcept : place_(place), size_(size) {}
   message(const message&) = delete;
   message& operator=(const message&) = delete;
   VERBSPP_DATA_PATH message(message&& other) noexcept
-      : places_(std::exchange(other.places_, nullptr)),
-        place_(other.place_),
-        size_(std::exchange(other.size_, 0)) {}
+      : place_(std::exchange(other.place_, nullptr)), size_(std::exchange(other.size_, 0)) {}
   /// Returns the previous place to the pool.
   message& operator=(message&& other) noexcept {
     if (this != &other) {
       drop();
-      places_ = std::exchange(other.places_, nullptr);
-      place_ = other.place_;
+      place_ = std::exchange(other.place_, nullptr);
       size_ = std::exchange(other.size_, 0);
     }
     return *this;
@@ -63,7 +59,7 @@ class [[nodiscard]] message {
   VERBSPP_DATA_PATH ~message() { drop(); }
 
   /// True if it has a place.
-  explicit operator bool() const noexcept { return places_ != nullptr; }
+  explicit operator bool() const noexcept { return place_ != nullptr; }
 
   // `bytes` cannot be called on a temporary message, whose place would return to the pool before
   // the bytes are used.
@@ -81,14 +77,14 @@ class [[nodiscard]] message {
   [[nodiscard]] std::uint32_t size() const noexcept { return size_; }
   /// The size of its place, in bytes.
   [[nodiscard]] std::uint32_t capacity() const noexcept {
-    return places_ != nullptr ? places_->place_size() : 0;
+    return place_ != nullptr ? place_->memory.length : 0;
   }
 
   /// Changes the length, and leaves the bytes unchanged.
   /// \errors `invalid_input` if the length is above the size of its place
   [[nodiscard]] VERBSPP_DATA_PATH result<void> resize(std::size_t size) noexcept {
     if (size > capacity()) [[unlikely]]
-      return places_ == nullptr ? has_no_place("message::resize") : too_long(size, capacity());
+      return place_ == nullptr ? has_no_place("message::resize") : too_long(size, capacity());
     size_ = static_cast<std::uint32_t>(size);
     return success();
   }
@@ -105,61 +101,58 @@ class [[nodiscard]] message {
   /// message has to outlive the request.
   /// \errors `invalid_input` if it is empty
   [[nodiscard]] VERBSPP_DATA_PATH result<gather_element> gather() const noexcept {
-    if (places_ == nullptr) [[unlikely]]
+    if (place_ == nullptr) [[unlikely]]
       return has_no_place("message::gather");
-    return gather_element::from_native(places_->element(place_, size_));
+    return gather_element::from_native(place_->element(size_));
   }
   /// Returns the whole place as an element that the device can write. The memory is borrowed: the
   /// message has to outlive the request.
   /// \errors `invalid_input` if it is empty
   [[nodiscard]] VERBSPP_DATA_PATH result<scatter_element> scatter() const noexcept {
-    if (places_ == nullptr) [[unlikely]]
+    if (place_ == nullptr) [[unlikely]]
       return has_no_place("message::scatter");
-    return scatter_element::from_native(places_->element(place_, places_->place_size()));
+    return scatter_element::from_native(place_->memory);
   }
 
   /// The result of the receive or read that filled the message; empty if no request has filled it.
   [[nodiscard]] std::optional<completed_work> received() const noexcept {
-    return is_filled() ? std::optional(places_->record(place_).work()) : std::nullopt;
+    return is_filled() ? std::optional(place_->work()) : std::nullopt;
   }
   /// The sender's immediate data, if the message arrived with immediate data.
   [[nodiscard]] std::optional<immediate_data> immediate() const noexcept {
-    return is_filled() ? places_->record(place_).work().immediate() : std::nullopt;
+    return is_filled() ? place_->work().immediate() : std::nullopt;
   }
   /// The id of the channel that received the message, if the message arrived in a hub's pool;
   /// otherwise, an id whose generation is 0.
   [[nodiscard]] channel_id source() const noexcept {
-    return is_filled() ? places_->record(place_).source : channel_id();
+    return is_filled() ? place_->source : channel_id();
   }
 
   /// Used by the library only: hands the place over to a posted request.
   [[nodiscard]] VERBSPP_DATA_PATH detail::kept_memory give() && noexcept {
     size_ = 0;
-    return {.keeper = std::exchange(places_, nullptr), .place = place_};
+    return {.keeper = std::exchange(place_, nullptr)};
   }
   /// Used by the library only: records how far a request has filled the place.
   VERBSPP_DATA_PATH void note_filled(const completed_work& work) noexcept {
     size_ = work.bytes_filled(size_);
-    places_->record(place_).fill(work);
+    place_->fill(work);
   }
 
  private:
   [[nodiscard]] std::byte* data() const noexcept {
-    return places_ != nullptr ? places_->at(place_) : nullptr;
+    return place_ != nullptr ? place_->bytes() : nullptr;
   }
-  [[nodiscard]] bool is_filled() const noexcept {
-    return places_ != nullptr && places_->record(place_).next == detail::place_record::filled;
-  }
+  [[nodiscard]] bool is_filled() const noexcept { return place_ != nullptr && place_->is_filled(); }
   VERBSPP_DATA_PATH void drop() noexcept {
-    if (places_ != nullptr) places_->give_back(place_);
+    if (place_ != nullptr) place_->give_back();
   }
   // The following functions are static: if the address of a message were passed to even one rare
   // call, the compiler would have to keep the message in memory.
   [[nodiscard]] static error too_long(std::size_t size, std::uint32_t capacity) noexcept;
   [[nodiscard]] static error has_no_place(const char* operation) noexcept;
 
-  detail::pool_places* places_ = nullptr;
-  std::uint32_t place_ = 0;
+  detail::pool_place* place_ = nullptr;
   std::uint32_t size_ = 0;
 };
 

@@ -26,7 +26,8 @@ namespace verbspp {
 class message_pool {
  public:
   /// Allocates and registers `count` places of `size` bytes each, in one buffer. Each place begins
-  /// at the start of a cache line, so no two places share a cache line.
+  /// at the start of a cache line, so no two places share a cache line. The library keeps
+  /// another 96 bytes for each place, which are not registered.
   /// \errors `invalid_input` if `count` or `size` is 0, or `count` is above 2^28; as
   /// `registered_buffer::allocate`
   [[nodiscard]] static result<message_pool> create(const class protection_domain& domain,
@@ -54,10 +55,10 @@ class message_pool {
   [[nodiscard]] VERBSPP_DATA_PATH result<message> take() const noexcept {
     if (places_ == nullptr) [[unlikely]]
       return has_none();
-    const std::uint32_t place = places_->take();
-    if (place == detail::place_record::end_of_list) [[unlikely]]
+    detail::pool_place* const place = places_->take();
+    if (place == nullptr) [[unlikely]]
       return has_none();
-    return result<message>(std::in_place, places_, place, places_->place_size());
+    return result<message>(std::in_place, place, place->memory.length);
   }
 
   /// The number of places.

@@ -18,7 +18,7 @@
 namespace verbspp {
 
 namespace detail {
-struct place_record;
+struct pool_place;
 }  // namespace detail
 
 /// The details of a request that succeeded.
@@ -67,7 +67,7 @@ class completed_work {
   }
 
  private:
-  friend detail::place_record;
+  friend detail::pool_place;
 
   std::uint32_t opcode_;
   std::uint32_t byte_count_;

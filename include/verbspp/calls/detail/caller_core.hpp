@@ -106,7 +106,7 @@ class caller_core : public counted {
   }
   /// True if no place is left for a request. No thread is woken when a place becomes free.
   [[nodiscard]] bool lacks_places() const noexcept {
-    return begun_ == no_place && pool_.available() == 0;
+    return begun_ == nullptr && pool_.available() == 0;
   }
   /// Takes the answer. \pre is_done(slot)
   [[nodiscard]] result<message> finish(slot_index slot, const method_description& of) noexcept;
@@ -133,7 +133,6 @@ class caller_core : public counted {
   [[nodiscard]] wait_limit begin_limit(call_limit limit) const noexcept;
 
  private:
-  static constexpr std::uint32_t no_place = place_record::end_of_list;
   enum class slot_state : std::uint8_t { free, waiting, answered, given_up };
   struct method_counters {
     std::uint16_t number = 0;
@@ -157,8 +156,8 @@ class caller_core : public counted {
 
     std::uint16_t next_free = 0;
     std::uint64_t key = 0;  ///< see `call_header::key`; a free slot has the number of its next call
-    std::uint32_t place = no_place;  ///< the place of the answer, if the state is `answered`
-    std::uint32_t size = 0;          ///< the size of the answer in bytes, with its header
+    pool_place* answer = nullptr;  ///< if the state is `answered`
+    std::uint32_t size = 0;        ///< the size of the answer in bytes, with its header
     method_counters* counters = nullptr;
     std::chrono::steady_clock::time_point begun{};  ///< only if durations are measured
   };
@@ -182,7 +181,7 @@ class caller_core : public counted {
       std::span<const method_description* const> methods) noexcept;
   [[nodiscard]] bool has_credit() const noexcept;
   [[nodiscard]] std::span<std::byte> space() const noexcept {
-    return {pool_.places()->at(begun_) + call_header::size, largest_request_};
+    return {begun_->bytes() + call_header::size, largest_request_};
   }
   /// True if an answer of the right size has arrived for a call that lends no memory, and whose
   /// duration is not measured.
@@ -255,8 +254,8 @@ class caller_core : public counted {
   owned<sent_loan[]> sent_loans_{};  ///< one for each slot; null until a call needs one
   std::uint32_t copied_size_;        ///< set to 0 if the device turns out to have no memory windows
   std::uint32_t first_free_ = 0;
-  std::uint32_t begun_ = no_place;    ///< the place of a request that was begun, but not sent yet
-  std::uint32_t lending_ = no_place;  ///< like `begun_`, for a request that lends memory
+  pool_place* begun_ = nullptr;    ///< the place of a request that was begun, but not sent yet
+  pool_place* lending_ = nullptr;  ///< like `begun_`, for a request that lends memory
   std::uint32_t queued_ = 0;
   std::optional<error> failure_{};
   /// The counters of each method, and at the end the counters of all other messages.

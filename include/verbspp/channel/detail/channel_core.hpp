@@ -41,7 +41,7 @@ namespace verbspp::detail {
 struct hub_member;
 struct inbox_state;
 class lease_book;
-struct taken_place;
+struct pool_place;
 
 /// The terms on which a request is posted and tracked.
 struct posting_terms {
@@ -242,10 +242,10 @@ class channel_core : stoppable_sleep {
   /// Like `collect`, but if the only completion is a message for this inbox, this function may set
   /// `taken` instead of adding the message to the list of the inbox. Defined in inbox_state.hpp,
   /// like the next function.
-  bool collect(inbox_state& inbox, taken_place& taken) noexcept;
+  bool collect(inbox_state& inbox, pool_place*& taken) noexcept;
   /// Takes the next message for this inbox if one has arrived. Posts receives if that is due and
   /// there is a message.
-  [[nodiscard]] taken_place take_message(inbox_state& inbox) noexcept;
+  [[nodiscard]] pool_place* take_message(inbox_state& inbox) noexcept;
   /// Implements `channel::poll`. A continuation that it calls may destroy the channel.
   void poll() noexcept;
   /// Like `poll`, but processes only completions that the hub has already found.
@@ -599,14 +599,13 @@ class channel_core : stoppable_sleep {
   /// Polls once, and returns the message for this inbox if it is the only completion. Otherwise,
   /// processes the completions, and sets `may_poll` to true if there may be more of them. Defined
   /// in inbox_state.hpp. \pre `sends_.needs_care` is false, and the list of the inbox is empty
-  [[nodiscard]] taken_place collect_message(inbox_state& inbox, bool& may_poll) noexcept;
+  [[nodiscard]] pool_place* collect_message(inbox_state& inbox, bool& may_poll) noexcept;
   void complete(const ibv_wc& completion) noexcept;
   void complete_receive(const ibv_wc& completion) noexcept;
   /// Records the completion of the inbox's next receive, but does not tell the tools that watch
   /// memory. Defined in inbox_state.hpp. \returns the place of the message (see
   /// `inbox_list::take_posted`)
-  [[nodiscard]] std::uint32_t receive_message(inbox_state& inbox, pool_places& places,
-                                              const ibv_wc& completion) noexcept;
+  [[nodiscard]] pool_place& receive_message(inbox_state& inbox, const ibv_wc& completion) noexcept;
   void complete_failed(const ibv_wc& completion) noexcept;
   void complete(receive_slot& slot) noexcept { receives_.complete(slot, place_of(slot), guard_); }
   void fail_send(std::uint64_t number, work_operation operation, std::uint32_t status,

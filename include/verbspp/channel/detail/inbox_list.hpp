@@ -11,7 +11,7 @@
 namespace verbspp::detail {
 
 struct inbox_state;
-class pool_places;
+struct pool_place;
 
 /// The inboxes of a channel, with their posted receives and arrived messages. An inbox that was
 /// destroyed stays in the list until its last posted receive has finished. The functions that
@@ -36,7 +36,7 @@ class inbox_list {
   void add(inbox_state& inbox) noexcept;
   /// Removes an inbox that is being destroyed. Its state is deleted once it has no posted receives.
   void remove(owned<inbox_state> destroyed) noexcept;
-  /// The inbox whose next receive has this `wr_id`; null if there is none.
+  /// The inbox whose receives have this `wr_id`; null if there is none.
   [[nodiscard]] inbox_state* find(std::uint64_t wr_id) const noexcept;
   /// The inbox that gets the channel's messages from the pool of the hub; null if there is none.
   [[nodiscard]] inbox_state* shared() const noexcept { return shared_; }
@@ -46,10 +46,10 @@ class inbox_list {
 
   /// Records receives that were posted, whose places are in the list of the inbox already.
   void note_posted(inbox_state& inbox, std::uint32_t count) noexcept;
-  /// Removes and returns the place of the receive that completes next, whose record has to be
-  /// updated. The place still counts as in use: the caller then calls `deliver` or `note_ended`.
+  /// Removes and returns the place of the receive that completes next. The place still counts as in
+  /// use: the caller then calls `deliver` or `note_ended`.
   /// \pre a receive is posted
-  [[nodiscard]] std::uint32_t take_posted(inbox_state& inbox, pool_places& places) noexcept;
+  [[nodiscard]] pool_place& take_posted(inbox_state& inbox) noexcept;
   /// Records that the inbox no longer uses a place that `take_posted` has returned.
   void note_ended(inbox_state& inbox) noexcept;
   /// Deletes the state of a destroyed inbox that has no posted receives; otherwise a no-op.
@@ -62,7 +62,7 @@ class inbox_list {
   // Messages.
 
   /// Adds a message to an inbox. If the inbox was destroyed, the place returns to the pool instead.
-  void deliver(inbox_state& inbox, std::uint32_t place) noexcept;
+  void deliver(inbox_state& inbox, pool_place& place) noexcept;
 
  private:
   [[nodiscard]] std::uint64_t new_tag() noexcept;

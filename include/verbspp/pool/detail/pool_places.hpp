@@ -21,52 +21,148 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <utility>
 
 namespace verbspp::detail {
 
-/// The record of one place in a pool. The owner of the place accesses it without a lock; the pool
-/// accesses it while the place is free, holding the pool's lock if there are several threads.
-struct alignas(32) place_record {
-  // Values of `next` that are not indexes of places.
-  static constexpr std::uint32_t end_of_list = UINT32_MAX;
-  static constexpr std::uint32_t taken = UINT32_MAX - 1;   ///< the place is owned
-  static constexpr std::uint32_t filled = UINT32_MAX - 2;  ///< owned; `work` is its result
+class pool_places;
 
-  /// The details of the request that has filled the place.
-  [[nodiscard]] completed_work work() const noexcept {
-    return {result.opcode, result.byte_count, flags, result.immediate};
+/// One place of a pool. It is the request to receive a message into its memory, and the keeper of
+/// this memory, so that a request refers to a place by one pointer. Free places, posted places and
+/// messages that wait are linked through the requests (`next`).
+///
+/// The owner of a place accesses it without a lock; the pool accesses it while the place is free,
+/// holding the pool's lock if there are several threads.
+struct alignas(32) pool_place : ibv_recv_wr, memory_keeper {
+  pool_place() noexcept;
+  pool_place(const pool_place&) = delete;
+  pool_place& operator=(const pool_place&) = delete;
+  ~pool_place() = default;
+
+  [[nodiscard]] VERBSPP_DATA_PATH pool_place* next_place() const noexcept {
+    return static_cast<pool_place*>(next);
   }
+  [[nodiscard]] std::byte* bytes() const noexcept {
+    return reinterpret_cast<std::byte*>(static_cast<std::uintptr_t>(memory.addr));
+  }
+  /// The first bytes of the place.
+  [[nodiscard]] ibv_sge element(std::uint32_t length) const noexcept {
+    return {.addr = memory.addr, .length = length, .lkey = memory.lkey};
+  }
+  /// The number of this place in its pool.
+  [[nodiscard]] std::uint32_t number() const noexcept;
+
   /// Records the result of the request that has filled the place, and the channel that received the
   /// message.
   VERBSPP_DATA_PATH void fill(const ibv_wc& completion, channel_id receiver) noexcept {
     std::memcpy(&result, reinterpret_cast<const std::byte*>(&completion) + offsetof(ibv_wc, opcode),
                 sizeof result);
-    flags = completion.wc_flags;
+    result.flags = completion.wc_flags;
     source = receiver;
-    next = filled;
+    set_user(this);
   }
   VERBSPP_DATA_PATH void fill(const completed_work& work) noexcept {
-    result = {work.opcode_, 0, work.byte_count_, work.immediate_};
-    flags = work.flags_;
+    result = {work.opcode_, work.flags_, work.byte_count_, work.immediate_};
     source = {};
-    next = filled;
+    set_user(this);
+  }
+  [[nodiscard]] bool is_filled() const noexcept { return user == this; }
+  /// The details of the request that has filled the place.
+  [[nodiscard]] completed_work work() const noexcept {
+    return {result.opcode, result.byte_count, result.flags, result.immediate};
+  }
+  /// The size of the message that a receive has filled in.
+  [[nodiscard]] VERBSPP_DATA_PATH std::uint32_t message_size() const noexcept {
+    return work().bytes_filled(0);
   }
 
-  /// These members are adjacent in `ibv_wc` as well, and are copied together. `vendor_code` is
-  /// there only for that.
+  /// Records that the receive of this place has ended: the program may access the place.
+  void end_receive() noexcept;
+  /// Returns the place to its pool. This may delete the pool's places.
+  void give_back() noexcept;
+  /// Like `give_back`, for the place of a receive that has not filled it.
+  void give_back_unfilled() noexcept {
+    set_user(nullptr);
+    give_back();
+  }
+
+  /// Called by assertions only. \returns false if the place is free already
+  [[nodiscard]] bool mark_free() noexcept {
+    const bool was_taken = !has_user(pool);
+    set_user(pool);
+    return was_taken;
+  }
+
+  /// The `wr_id` of the place, except while an inbox has posted it: the complement of the address
+  /// of the place. Its highest byte is 0xff, since that byte is 0 in the addresses of objects.
+  VERBSPP_DATA_PATH void reset_wr_id() noexcept {
+    wr_id = ~std::uint64_t{reinterpret_cast<std::uintptr_t>(this)};
+  }
+
+  // A queue that is destroyed looks for its places while other threads use the pool, so `user` is
+  // accessed atomically.
+  VERBSPP_DATA_PATH void set_user(const void* one) noexcept {
+    __atomic_store_n(&user, one, __ATOMIC_RELAXED);
+  }
+  [[nodiscard]] bool has_user(const void* one) const noexcept {
+    return __atomic_load_n(&user, __ATOMIC_RELAXED) == one;
+  }
+
+  ibv_sge memory{};  ///< all of the place's memory
+  pool_places* pool = nullptr;
+  /// These members are adjacent in `ibv_wc` too, except that it has the vendor code there instead
+  /// of the flags. They are copied together.
   struct {
     std::uint32_t opcode;
-    std::uint32_t vendor_code;
+    unsigned flags;
     std::uint32_t byte_count;
     __be32 immediate;
   } result{};
   channel_id source{};
-  unsigned flags = 0;
-  std::uint32_t next = taken;  ///< the next place in a list of free, posted or filled places
+  /// The shared receive queue to which the place is posted; the place itself if a request has
+  /// filled it; the pool while the place is free, which assertions check; otherwise null.
+  const void* user = nullptr;
 };
+static_assert(sizeof(pool_place) == 96 || sizeof(void*) != 8);
 static_assert(offsetof(ibv_wc, byte_len) == offsetof(ibv_wc, opcode) + 8 &&
               offsetof(ibv_wc, imm_data) == offsetof(ibv_wc, opcode) + 12);
+
+/// An ordered list of places that contain messages, or whose receives are posted.
+struct message_list {
+  pool_place* first = nullptr;
+  pool_place* last = nullptr;
+
+  [[nodiscard]] VERBSPP_DATA_PATH bool is_empty() const noexcept { return first == nullptr; }
+  /// Appends a place.
+  VERBSPP_DATA_PATH void append(pool_place& place) noexcept {
+    place.next = nullptr;
+    append({.first = &place, .last = &place});
+  }
+  /// \pre `more` is not empty
+  VERBSPP_DATA_PATH void append(const message_list& more) noexcept {
+    if (is_empty())
+      first = more.first;
+    else
+      last->next = more.first;
+    last = more.last;
+  }
+  /// Removes and returns the first place. \pre the list is not empty
+  [[nodiscard]] VERBSPP_DATA_PATH pool_place& take_first() noexcept {
+    pool_place& place = *first;
+    first = place.next_place();
+    return place;
+  }
+  /// Removes the receives that a device has rejected, and returns their places to the pool.
+  /// \param rejected the first one; if it is null, all of them were rejected
+  /// \returns the number of receives that are left
+  std::uint32_t drop_rejected(const ibv_recv_wr* rejected) noexcept;
+};
+
+/// The number of receives that are posted together to a queue of `depth` receives, if the program
+/// asks for `wanted`.
+[[nodiscard]] inline std::uint32_t refill_for(std::uint32_t depth, std::uint32_t wanted) noexcept {
+  constexpr std::uint32_t largest = 64;
+  return std::clamp(wanted, 1U, std::min(largest, std::max(depth / 2, 1U)));
+}
 
 /// True if a receive has succeeded, and a send has filled its memory. A write with immediate data
 /// also completes a receive, but does not fill its memory.
@@ -86,10 +182,9 @@ static_assert(offsetof(ibv_wc, opcode) == offsetof(ibv_wc, status) + 4 &&
 ///
 /// The free places form a list. Its first place is the one that was returned last, because that
 /// place is the most likely to be in the cache.
-class pool_places : public memory_keeper {
+class pool_places {
  public:
-  /// The maximum number of places. Their indexes fit into the `wr_id` of a shared receive, and
-  /// differ from the special values of `place_record::next`.
+  /// The maximum number of places.
   static constexpr std::uint32_t most = 1U << 28;
 
   [[nodiscard]] static result<pool_places*> create(const protection_domain& domain,
@@ -101,80 +196,44 @@ class pool_places : public memory_keeper {
   /// Counts a handle of the pool.
   void add_handle() noexcept {
     const brief_guard guard(lock_);
-    ++handles_;
+    ++all_taken_;
     ++uses_;
   }
   /// Removes a handle from the count. This may delete the places.
   void drop_handle() noexcept {
     lock_.lock();
-    --handles_;
+    --all_taken_;
     const bool is_last = --uses_ == unused();
     lock_.unlock();
     if (is_last) destroy();
   }
 
-  /// Takes a free place. \returns `place_record::end_of_list` if there is none
-  [[nodiscard]] VERBSPP_DATA_PATH std::uint32_t take() noexcept {
+  /// Takes a free place. \returns null if there is none
+  [[nodiscard]] VERBSPP_DATA_PATH pool_place* take() noexcept {
     return needs_care() ? take_with_care() : unlist();
   }
-
-  /// Takes up to `wanted` free places for receives, and calls `function(place, at(place))` for
-  /// each. The places stay linked in the order of these calls; the last one stays linked to the
-  /// rest of the free list. The program must not access them until `end_receive`. \returns the
-  /// number of places taken
-  template <class Function>
-  [[nodiscard]] VERBSPP_DATA_PATH std::uint32_t take(std::uint32_t wanted,
-                                                     Function function) noexcept {
+  /// Takes up to `wanted` free places as a list of receives that can be posted. The program must
+  /// not access them until `end_receive`. \param mark called as `mark(place)` for each place
+  /// \returns the number of places taken
+  template <class Mark>
+  [[nodiscard]] VERBSPP_DATA_PATH std::uint32_t take(message_list& into, std::uint32_t wanted,
+                                                     Mark mark) noexcept {
     const brief_guard guard(lock_);
-    // The values are read before the loop, since the compiler assumes that `function` changes them.
-    const place_record* const records = records_;
-    std::byte* const bytes = buffer_.data();
-    const std::size_t distance = distance_;
     const std::uint32_t count = std::min(wanted, free_places());
-    std::uint32_t place = first_;
-    for (std::uint32_t left = count; left != 0; --left) {
-      const std::uint32_t next = records[place].next;
-      function(place, bytes + place * distance);
-      place = next;
+    if (count == 0) return 0;
+    pool_place* last = first_;
+    mark(*last);
+    for (std::uint32_t left = count - 1; left != 0; --left) {
+      last = last->next_place();
+      mark(*last);
     }
-    first_ = place;
+    into = {.first = first_, .last = last};
+    first_ = last->next_place();
+    last->next = nullptr;
     uses_ += count;
     return count;
   }
-  /// Records that the receive of a place has ended: the program may access the place.
-  VERBSPP_DATA_PATH void end_receive(std::uint32_t place) noexcept {
-    if (is_watched_) [[unlikely]]
-      show(place);
-  }
-  /// Returns a place to the pool. This may delete the places.
-  VERBSPP_DATA_PATH void give_back(std::uint32_t place) noexcept {
-    if (!is_single_threaded()) [[unlikely]]
-      return give_back_with_care(place);
-    if (list(place)) [[unlikely]]
-      finish_giving_back(place);
-  }
 
-  /// Like `give_back`, for the place of a receive that has not filled it.
-  void give_back_unfilled(std::uint32_t place) noexcept {
-    record(place).next = place_record::taken;
-    give_back(place);
-  }
-
-  [[nodiscard]] VERBSPP_DATA_PATH place_record& record(std::uint32_t place) noexcept {
-    return records_[place];
-  }
-
-  [[nodiscard]] std::byte* at(std::uint32_t place) noexcept {
-    return buffer_.data() + std::size_t{place} * distance_;
-  }
-  [[nodiscard]] ibv_sge element(std::uint32_t place, std::uint32_t length) noexcept {
-    return {.addr = reinterpret_cast<std::uintptr_t>(at(place)), .length = length, .lkey = lkey_};
-  }
-  /// The place to which an element refers.
-  [[nodiscard]] std::uint32_t place_of(const ibv_sge& element) const noexcept {
-    const auto first = reinterpret_cast<std::uintptr_t>(buffer_.data());
-    return static_cast<std::uint32_t>((element.addr - first) / distance_);
-  }
   [[nodiscard]] std::uint32_t count() const noexcept { return count_; }
   [[nodiscard]] std::uint32_t place_size() const noexcept { return size_; }
   [[nodiscard]] std::uint32_t available() noexcept {
@@ -184,24 +243,32 @@ class pool_places : public memory_keeper {
   [[nodiscard]] const protection_domain& domain() const noexcept {
     return buffer_.protection_domain();
   }
+  [[nodiscard]] pool_place& operator[](std::uint32_t number) noexcept {
+    return places_.get()[number];
+  }
+  [[nodiscard]] std::uint32_t number_of(const pool_place& place) const noexcept {
+    return static_cast<std::uint32_t>(&place - places_.get());
+  }
 
  private:
-  pool_places(registered_buffer<>&& buffer, owned<place_record[]>&& records, std::uint32_t count,
-              std::uint32_t size, std::size_t distance) noexcept;
+  friend pool_place;
+
+  pool_places(registered_buffer<>&& buffer, owned<pool_place[]>&& places, std::uint32_t count,
+              std::uint32_t size) noexcept;
   ~pool_places();
   // Mark the bytes of a place for AddressSanitizer and Valgrind: `hide` forbids accesses, `show`
   // allows them.
-  void hide(std::uint32_t place) noexcept;
-  void show(std::uint32_t place) noexcept;
+  void hide(const pool_place& place) noexcept;
+  void show(const pool_place& place) noexcept;
 
   /// True if other threads may use the pool, or if places have to be marked.
   [[nodiscard]] VERBSPP_DATA_PATH bool needs_care() const noexcept {
     return !is_single_threaded() || is_watched_;
   }
   // These functions are out of line, so that the inline functions are short and need no stack.
-  [[nodiscard, gnu::noinline]] std::uint32_t take_with_care() noexcept;
-  [[gnu::noinline]] void give_back_with_care(std::uint32_t place) noexcept;
-  [[gnu::noinline]] void finish_giving_back(std::uint32_t place) noexcept;
+  [[nodiscard, gnu::noinline]] pool_place* take_with_care() noexcept;
+  [[gnu::noinline]] static void give_back_with_care(pool_place& place) noexcept;
+  [[gnu::noinline]] static void finish_giving_back(pool_place& place) noexcept;
   [[gnu::noinline]] void destroy() noexcept;
   /// The value of `uses_` when nothing uses the places. The highest bit of `uses_` is set in this
   /// case, and at all times if places have to be marked, so `list` needs only one test.
@@ -212,88 +279,51 @@ class pool_places : public memory_keeper {
   // The following functions access the list of free places, and are called while the lock is held,
   // or while the process has only one thread.
 
-  [[nodiscard]] std::uint32_t free_places() const noexcept {
-    return count_ - (uses_ - unused() - handles_);
-  }
-  /// Removes the first place from the list. \returns `place_record::end_of_list` if there is none
-  [[nodiscard]] VERBSPP_DATA_PATH std::uint32_t unlist() noexcept {
-    const std::uint32_t place = first_;
-    if (place != place_record::end_of_list) [[likely]] {
-      first_ = std::exchange(record(place).next, place_record::taken);
+  [[nodiscard]] std::uint32_t free_places() const noexcept { return all_taken_ - uses_; }
+  /// Removes the first place from the list. \returns null if there is none
+  [[nodiscard]] VERBSPP_DATA_PATH pool_place* unlist() noexcept {
+    pool_place* const place = first_;
+    if (place != nullptr) [[likely]] {
+      first_ = place->next_place();
+      place->set_user(nullptr);
       ++uses_;
     }
     return place;
   }
   /// Adds a place to the list. \returns true if nothing uses the places any more, or if places have
   /// to be marked
-  [[nodiscard]] VERBSPP_DATA_PATH bool list(std::uint32_t place) noexcept {
-    assert(place < count_ && record(place).next >= place_record::filled &&
-           "a place was returned twice");
-    record(place).next = first_;
-    first_ = place;
+  [[nodiscard]] VERBSPP_DATA_PATH bool list(pool_place& place) noexcept {
+    assert(place.mark_free() && "a place was returned twice");
+    place.next = first_;
+    first_ = &place;
     return static_cast<std::int32_t>(--uses_) < 0;
   }
 
   registered_buffer<> buffer_;
-  std::uint32_t lkey_;
   std::uint32_t count_;
   std::uint32_t size_;  ///< the requested size of a place
-  /// The distance in bytes between the starts of adjacent places; places never share a cache line.
-  std::size_t distance_;
   bool is_watched_;
-  place_record* records_;
-  owned<place_record[]> records_owner_;
+  owned<pool_place[]> places_;
 
-  // The lock guards the following members, and the records of free places.
+  // The lock guards the following members, and free places.
   alignas(64) brief_lock lock_{};
-  std::uint32_t first_ = 0;
-  std::uint32_t handles_ = 1;
+  pool_place* first_;
   std::uint32_t uses_ = unused() + 1;  ///< `unused()`, plus the number of handles and taken places
+  std::uint32_t all_taken_ = uses_ + count_;  ///< the value of `uses_` when no place is free
 };
 
-/// A message that was taken from a list or from a completion: the arguments of the constructor of
-/// `message`. Without `places`, there is no message. A function returns this object in registers.
-struct taken_place {
-  pool_places* places = nullptr;
-  std::uint32_t place = 0;
-  std::uint32_t size = 0;
-};
+VERBSPP_DATA_PATH void pool_place::end_receive() noexcept {
+  if (pool->is_watched_) [[unlikely]]
+    pool->show(*this);
+}
 
-/// An ordered list of places that belong to one pool, and that contain messages or were posted for
-/// receives. The places are linked through their records.
-struct message_list {
-  static constexpr std::uint32_t none = place_record::end_of_list;
-  std::uint32_t first = none;
-  std::uint32_t last = none;
+VERBSPP_DATA_PATH void pool_place::give_back() noexcept {
+  if (!is_single_threaded()) [[unlikely]]
+    return pool_places::give_back_with_care(*this);
+  if (pool->list(*this)) [[unlikely]]
+    pool_places::finish_giving_back(*this);
+}
 
-  [[nodiscard]] VERBSPP_DATA_PATH bool is_empty() const noexcept { return first == none; }
-  /// Appends a place.
-  VERBSPP_DATA_PATH void append(pool_places& places, std::uint32_t place) noexcept {
-    places.record(place).next = none;
-    append_linked(places, {.first = place, .last = place});
-  }
-  void append(pool_places& places, const message_list& more) noexcept {
-    if (!more.is_empty()) append_linked(places, more);
-  }
-  /// Removes and returns the first place, which contains a message. \pre the list is not empty
-  [[nodiscard]] VERBSPP_DATA_PATH std::uint32_t take_first(pool_places& places) noexcept {
-    const std::uint32_t place = unlink_first(places);
-    places.record(place).next = place_record::filled;
-    return place;
-  }
-  /// Removes and returns the first place, whose record still has to be updated. \pre the list is
-  /// not empty
-  [[nodiscard]] VERBSPP_DATA_PATH std::uint32_t unlink_first(pool_places& places) noexcept {
-    const std::uint32_t place = first;
-    first = places.record(place).next;
-    return place;
-  }
-
- private:
-  VERBSPP_DATA_PATH void append_linked(pool_places& places, const message_list& more) noexcept {
-    (is_empty() ? first : places.record(last).next) = more.first;
-    last = more.last;
-  }
-};
+inline std::uint32_t pool_place::number() const noexcept { return pool->number_of(*this); }
 
 }  // namespace verbspp::detail

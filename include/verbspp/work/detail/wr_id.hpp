@@ -7,6 +7,8 @@
 
 namespace verbspp::detail {
 
+struct pool_place;
+
 /// The id of a receive's slot. Its lowest bits are the index of the slot, and the bits above them
 /// count the uses of the slot.
 inline constexpr unsigned slot_index_bits = 20;
@@ -28,18 +30,15 @@ inline constexpr std::uint64_t below_operation = (std::uint64_t{1} << operation_
 [[nodiscard]] constexpr bool is_receive(std::uint64_t wr_id) noexcept {
   return static_cast<std::int64_t>(wr_id) < 0;
 }
-/// The highest byte of the `wr_id` of an inbox's receives. The lowest 4 bytes are the place in the
-/// inbox's pool, and the bytes between them identify the inbox and the connection.
+/// The highest byte of the `wr_id` of an inbox's receives. The other bytes identify the inbox and
+/// the connection.
 inline constexpr std::uint64_t inbox_receive = 0xfe;
-/// The `wr_id` of a hub's shared receive is this number plus the place in the hub's pool. Its
-/// highest byte is 0xff. The number fits into an instruction that compares, as a constant of 32
-/// bits.
-inline constexpr std::uint64_t first_shared_receive = ~std::uint64_t{0} << 30;
+/// The highest byte of the `wr_id` of a hub's shared receive is 0xff (`pool_place::reset_wr_id`).
 [[nodiscard]] constexpr bool is_shared_receive(std::uint64_t wr_id) noexcept {
-  return wr_id >= first_shared_receive;
+  return wr_id >> operation_at == 0xff;
 }
-[[nodiscard]] constexpr std::uint32_t place_of_shared_receive(std::uint64_t wr_id) noexcept {
-  return static_cast<std::uint32_t>(wr_id - first_shared_receive);
+[[nodiscard]] inline pool_place& place_of_shared_receive(std::uint64_t wr_id) noexcept {
+  return *reinterpret_cast<pool_place*>(static_cast<std::uintptr_t>(~wr_id));
 }
 static_assert(static_cast<std::uint64_t>(work_operation::receive) == 0x80);
 static_assert(static_cast<std::uint64_t>(work_operation::bind_memory_window) < 0x80);
