@@ -19,7 +19,7 @@ constexpr const char* creating_pool = "message_pool::create";
 }  // namespace
 
 pool_place::pool_place() noexcept
-    : ibv_recv_wr{}, memory_keeper{[](memory_keeper& self, std::uint32_t) noexcept {
+    : ibv_recv_wr{}, memory_keeper{[](memory_keeper& self) noexcept {
         static_cast<pool_place&>(self).give_back();
       }} {
   reset_wr_id();

@@ -50,6 +50,6 @@ static_assert(sizeof(shared) == sizeof(void*));
 // These objects are moved into a request that owns its memory, so their sizes matter.
 static_assert(sizeof(buffer) == 2 * sizeof(void*));
 static_assert(sizeof(part) == 4 * sizeof(void*));
-static_assert(sizeof(detail::kept_memory) == 2 * sizeof(void*));
+static_assert(sizeof(detail::kept_memory) == sizeof(void*));
 
 }  // namespace

@@ -60,7 +60,7 @@ VERBSPP_DATA_PATH void note_filling(Memory& memory,
 template <class Memory>
 struct left_memory : memory_keeper {
   explicit left_memory(Memory&& left) noexcept
-      : memory_keeper{[](memory_keeper& self, std::uint32_t) noexcept {
+      : memory_keeper{[](memory_keeper& self) noexcept {
           delete static_cast<left_memory*>(&self);
         }},
         memory(std::move(left)) {}

@@ -31,10 +31,10 @@ template <access_flags Rights, class Element>
 class shared_pages : public counted_keeper {
  public:
   explicit shared_pages(registered_buffer<Rights, Element>&& whole) noexcept
-      : counted_keeper([](memory_keeper& self,
-                          std::uint32_t) noexcept { static_cast<shared_pages&>(self).drop(); },
-                       whole.is_one_element() ? whole.template all<scatter_element>()
-                                              : scatter_element::from_native({})),
+      : counted_keeper(
+            [](memory_keeper& self) noexcept { static_cast<shared_pages&>(self).drop(); },
+            whole.is_one_element() ? whole.template all<scatter_element>()
+                                   : scatter_element::from_native({})),
         size(whole.size()),
         buffer(std::move(whole)) {}
 

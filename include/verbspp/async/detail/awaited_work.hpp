@@ -170,7 +170,7 @@ class [[nodiscard]] awaited_work<Operation, void> : awaited {
     if (!posted.has_value()) [[unlikely]]
       return awaited_work(core, posted);
     keeper->count.add();
-    core.keep(made, *keeper);
+    core.keep(made, {.keeper = keeper});
     return awaited_work(core, made);
   }
   template <class Element>

@@ -202,12 +202,6 @@ class channel_core : stoppable_sleep {
     if (posted.is_receive()) return receive_slots::keep(*posted.slot, memory);
     sends_.keep(posted.number, memory);
   }
-  /// Like `keep`, for a shared buffer, of which the request was counted as a user.
-  VERBSPP_DATA_PATH void keep(request& posted, counted_keeper& memory) noexcept {
-    posted.keeps = true;
-    if (posted.is_receive()) return receive_slots::keep(*posted.slot, {.keeper = &memory});
-    sends_.keep(posted.number, memory);
-  }
   /// True if AddressSanitizer or Valgrind was detected. They then report accesses to memory that
   /// the device is using.
   [[nodiscard]] VERBSPP_DATA_PATH bool watches() const noexcept { return guard_.is_active(); }

@@ -8,7 +8,6 @@
 #include <verbspp/channel/detail/open_scopes.hpp>
 #include <verbspp/channel/detail/request.hpp>
 #include <verbspp/memory/detail/memory_keeper.hpp>
-#include <verbspp/memory/detail/share_count.hpp>
 #include <verbspp/work/work_error.hpp>
 
 #include <cassert>
@@ -103,12 +102,6 @@ class send_window {
   /// Makes a posted request keep this memory alive until the request has finished.
   VERBSPP_DATA_PATH void keep(std::uint64_t number, const kept_memory& memory) noexcept {
     records_[place_of(number)].memory = memory;
-    ++care_;
-  }
-
-  /// Like `keep`, without setting the place, which a counted keeper does not use.
-  VERBSPP_DATA_PATH void keep(std::uint64_t number, counted_keeper& memory) noexcept {
-    records_[place_of(number)].memory.keeper = &memory;
     ++care_;
   }
 
@@ -260,7 +253,7 @@ class send_window {
     kept_memory& kept = records_[place_of(number)].memory;
     if (kept.keeper == nullptr) return;
     --care_;
-    kept_memory memory{.keeper = std::exchange(kept.keeper, nullptr), .place = kept.place};
+    kept_memory memory = std::exchange(kept, {});
     guard.release(memory);
   }
   void release_memory(std::uint64_t end, memory_guard& guard) noexcept;
