@@ -196,8 +196,8 @@ bool hub_state::take_usual(empty_slots& into, ibv_wc* completions, polled& now) 
   return now.left == 0;
 }
 
-std::size_t hub_state::take_more(empty_slots into, const ibv_wc* next, int filled,
-                                 int done) noexcept {
+std::size_t hub_state::take_more(empty_slots into, const ibv_wc* next, int filled, int done,
+                                 bool others_wait) noexcept {
   receives_.note_ended(done);
   if (has_table()) return 0;
   if (!calls_.has_some()) rows_.end_care(hub_rows::care_for_calls);
@@ -209,8 +209,7 @@ std::size_t hub_state::take_more(empty_slots into, const ibv_wc* next, int fille
   // The event that should wake another thread may belong to a completion that this thread has
   // taken. So the remaining completions are listed now, and the caller wakes the other thread for
   // them.
-  if (into.left == 0 && __atomic_load_n(&waiting_threads_, __ATOMIC_RELAXED) != 0)
-    take_all_completions();
+  if (into.left == 0 && others_wait) take_all_completions();
   receives_.refill();
   if (rows_.has_ready()) into = take_listed(into);
   return size - into.left;
@@ -224,21 +223,22 @@ hub_state::found hub_state::found_none(cause& failed) const noexcept {
   return {.is_short = receives_.is_due(), .has_more = calls_.has_some()};
 }
 
-hub_state::found hub_state::look_for_arrivals(std::span<arrival> into, cause& failed) noexcept {
+hub_state::found hub_state::look_for_arrivals(std::span<arrival> into, std::uint32_t own,
+                                              cause& failed) noexcept {
   const brief_guard guard(lock_);
   ibv_wc completions[at_once];
   empty_slots slots{.next = into.data(), .left = into.size()};
   polled now;
+  const bool others_wait = __atomic_load_n(&waiting_threads_, __ATOMIC_RELAXED) != own;
   // The usual case is that the poll has found all completions, or filled all slots.
   if (take_usual(slots, completions, now) &&
-      (now.filled != room_for(into.size()) ||
-       __atomic_load_n(&waiting_threads_, __ATOMIC_RELAXED) == 0)) {
+      (now.filled != room_for(into.size()) || !others_wait)) {
     receives_.note_ended(now.filled);
     receives_.refill();
     if (now.filled == 0) return found_none(failed);
     return {.count = static_cast<std::size_t>(now.filled)};
   }
-  const std::size_t count = take_more(slots, now.next, now.filled, now.done());
+  const std::size_t count = take_more(slots, now.next, now.filled, now.done(), others_wait);
   if (count == 0) return found_none(failed);
   return {.count = count, .has_more = has_more()};
 }
@@ -288,7 +288,7 @@ result<hub_state::found> hub_state::poll_with(Find find, bool takes_events) noex
 }
 
 result<std::span<arrival>> hub_state::poll(std::span<arrival> into) noexcept {
-  VERBSPP_TRY(seen, poll_with([&](cause& failed) { return look_for_arrivals(into, failed); }));
+  VERBSPP_TRY(seen, poll_with([&](cause& failed) { return look_for_arrivals(into, 0, failed); }));
   return into.first(seen.count);
 }
 
@@ -334,7 +334,7 @@ std::size_t hub_state::take(std::span<arrival> into) noexcept {
 
 std::size_t hub_state::take_locked(std::span<arrival> into) noexcept {
   cause ignored;
-  const found seen = look_for_arrivals(into, ignored);
+  const found seen = look_for_arrivals(into, 0, ignored);
   // If there are no arrivals, the caller will wait, and the wait makes the calls. But a call
   // without slots does not wait.
   if (seen.has_more && (seen.count != 0 || into.empty())) do_more();
@@ -343,7 +343,7 @@ std::size_t hub_state::take_locked(std::span<arrival> into) noexcept {
 
 std::size_t hub_state::take_rest(empty_slots into, const ibv_wc* next, int filled,
                                  int done) noexcept {
-  const std::size_t count = take_more(into, next, filled, done);
+  const std::size_t count = take_more(into, next, filled, done, false);
   if (has_more() && (count != 0 || into.left == 0)) do_more();
   return count;
 }

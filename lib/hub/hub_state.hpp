@@ -160,7 +160,9 @@ class [[gnu::visibility("hidden")]] hub_state {
   /// The error if looking for arrivals has failed; otherwise empty.
   using cause = std::optional<error>;
   [[nodiscard]] bool has_more() const noexcept { return rows_.has_ready() || calls_.has_some(); }
-  [[nodiscard]] found look_for_arrivals(std::span<arrival> into, cause& failed) noexcept;
+  /// \param own 1 if the calling thread is counted in `waiting_threads_`; otherwise 0
+  [[nodiscard]] found look_for_arrivals(std::span<arrival> into, std::uint32_t own,
+                                        cause& failed) noexcept;
   [[nodiscard]] found look_for_turn(hub_turn& taken, cause& failed) noexcept;
   /// Finds the first channel that has news.
   [[nodiscard]] found look_for_news(hub_member*& next, cause& failed) noexcept;
@@ -219,9 +221,11 @@ class [[gnu::visibility("hidden")]] hub_state {
   [[nodiscard, gnu::always_inline]] inline bool take_usual(empty_slots& into, ibv_wc* completions,
                                                            polled& now) noexcept;
   /// Takes arrivals in every case, after `take_usual`, whose results are the arguments. Posts
-  /// receives. \returns the number of slots filled, by both functions
+  /// receives. \param others_wait true if other threads wait for arrivals
+  /// \returns the number of slots filled, by both functions
   [[nodiscard, gnu::noinline]] std::size_t take_more(empty_slots into, const ibv_wc* next,
-                                                     int filled, int done) noexcept;
+                                                     int filled, int done,
+                                                     bool others_wait) noexcept;
   /// `take` in a process with several threads. The caller does not hold the lock.
   [[nodiscard, gnu::noinline]] std::size_t take_locked(std::span<arrival> into) noexcept;
   /// The rest of `take` in a process with one thread, after `take_usual`.

@@ -102,7 +102,7 @@ void hub_state::wake_waiting() noexcept {
 }
 
 result<std::size_t> hub_state::wait_longer(std::span<arrival> into, call_limit limit) noexcept {
-  const auto find = [&](cause& failed) { return look_for_arrivals(into, failed); };
+  const auto find = [&](cause& failed) { return look_for_arrivals(into, 1, failed); };
   VERBSPP_TRY(seen, wait_until(find, limit.begin(usual_limit)));
   if (seen.has_more) do_more();
   return seen.count;
