@@ -94,10 +94,10 @@ result<void> channel_core::enter_hub() noexcept {
                  "receives, create the hub with a message_pool");
   owned<hub_member> made(new (std::nothrow) hub_member);
   if (!made) return error::from_errno(ENOMEM, building_in_hub);
-  VERBSPP_TRYV(hub.join(*made.get()));
-  made->hub = asked.hub;
   made->core = this;
   made->poll_found = [](channel_core& core) noexcept { core.poll_found(); };
+  VERBSPP_TRYV(hub.join(*made.get()));
+  made->hub = asked.hub;
   id_ = made->id;
   member_ = std::move(made);
   need_care_to_collect();

@@ -25,6 +25,10 @@ inline constexpr const char* opening_inbox = "inbox::open";
 /// The state of an inbox. It is allocated separately from the inbox, because receives of the inbox
 /// may finish after the inbox was destroyed.
 struct [[gnu::visibility("hidden")]] inbox_state {
+  /// True if this is the `wr_id` of a receive that is posted.
+  [[nodiscard]] VERBSPP_DATA_PATH bool expects(std::uint64_t wr_id) const noexcept {
+    return wr_id == tag && !places_posted.is_empty();
+  }
   /// True if receives should be posted, because there is room for a whole batch.
   [[nodiscard]] bool is_due() const noexcept { return until_due < 0; }
   /// The number of places that are posted, or in `arrived`.
@@ -109,7 +113,7 @@ inline void inbox_list::delete_if_finished(inbox_state& inbox) noexcept {
 
 VERBSPP_DATA_PATH inbox_state* inbox_list::find(std::uint64_t wr_id) const noexcept {
   inbox_state* each = first_;
-  while (each != nullptr && each->tag != wr_id) each = each->next;
+  while (each != nullptr && !each->expects(wr_id)) each = each->next;
   return each;
 }
 
@@ -175,7 +179,7 @@ VERBSPP_DATA_PATH pool_place* channel_core::collect_message(inbox_state& inbox,
     const one_thread only(users_);
     filled = connection_.poll(completions);
     // The usual case is one message. It need not be put into the list of the inbox.
-    if (filled == 1 && completions->wr_id == inbox.tag && is_message(*completions) &&
+    if (filled == 1 && inbox.expects(completions->wr_id) && is_message(*completions) &&
         (completions->wc_flags & IBV_WC_WITH_INV) == 0) [[likely]]
       return &receive_message(inbox, *completions);
   }

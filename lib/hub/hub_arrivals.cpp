@@ -229,7 +229,8 @@ hub_state::found hub_state::look_for_arrivals(std::span<arrival> into, std::uint
   ibv_wc completions[at_once];
   empty_slots slots{.next = into.data(), .left = into.size()};
   polled now;
-  const bool others_wait = __atomic_load_n(&waiting_threads_, __ATOMIC_RELAXED) != own;
+  const bool others_wait = __atomic_load_n(&waiting_threads_, __ATOMIC_RELAXED) != own ||
+                           __atomic_load_n(&loops_wait_, __ATOMIC_RELAXED);
   // The usual case is that the poll has found all completions, or filled all slots.
   if (take_usual(slots, completions, now) &&
       (now.filled != room_for(into.size()) || !others_wait)) {

@@ -3,6 +3,7 @@
 
 #include "hub/hub_member.hpp"
 #include <verbspp/base/detail/owned.hpp>
+#include <verbspp/device/queue_pair_number.hpp>
 #include <verbspp/pool/channel_id.hpp>
 #include <verbspp/pool/detail/pool_places.hpp>
 
@@ -36,7 +37,9 @@ struct alignas(64) hub_row {
   static constexpr std::uint32_t in_turn = 2U << number_bits;    ///< until `hub_turn::end`
   static constexpr std::uint32_t for_inbox = 4U << number_bits;  ///< keeps messages only, not news
 
-  [[nodiscard]] std::uint32_t number() const noexcept { return key & ((1U << number_bits) - 1); }
+  static_assert(queue_pair_number::maximum < held);
+
+  [[nodiscard]] std::uint32_t number() const noexcept { return key & (held - 1); }
   void set_number(std::uint32_t number) noexcept { key = (key ^ this->number()) | number; }
   void keep(std::uint32_t reason) noexcept { key |= reason; }
   void end(std::uint32_t reason) noexcept { key &= ~reason; }
@@ -50,7 +53,7 @@ struct alignas(64) hub_row {
   }
 };
 
-/// The rows of a hub's channels. The caller holds the hub's lock.
+/// The rows of a hub's channels. The caller holds the hub's lock, or the process has one thread.
 ///
 /// A row has a channel, is free, or will become free at the end of its turn. The number of a queue
 /// pair leads to the row of its channel, and all other numbers lead to one more row, which is

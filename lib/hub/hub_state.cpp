@@ -103,6 +103,9 @@ result<void> hub_state::attach(hub_member& member, std::uint32_t number, unsigne
                                std::uint64_t requests) noexcept {
   const brief_guard guard(lock_);
   if (lost_ != 0) return poll_failure(lost_);
+  if (number > queue_pair_number::maximum)
+    return error(error_kind::not_supported, building_in_hub,
+                 "the device has given a queue pair a number of more than 24 bits");
   // Completions that are still in the queue may belong to an earlier queue pair with this number,
   // so they are processed before the number leads to this channel.
   take_all_completions();

@@ -221,7 +221,7 @@ class [[gnu::visibility("hidden")]] hub_state {
   [[nodiscard, gnu::always_inline]] inline bool take_usual(empty_slots& into, ibv_wc* completions,
                                                            polled& now) noexcept;
   /// Takes arrivals in every case, after `take_usual`, whose results are the arguments. Posts
-  /// receives. \param others_wait true if other threads wait for arrivals
+  /// receives. \param others_wait true if other threads or event loops wait for arrivals
   /// \returns the number of slots filled, by both functions
   [[nodiscard, gnu::noinline]] std::size_t take_more(empty_slots into, const ibv_wc* next,
                                                      int filled, int done,

@@ -7,6 +7,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <cerrno>
 #include <utility>
 
 namespace verbspp::detail {
@@ -14,12 +15,14 @@ namespace verbspp::detail {
 shared_receives::~shared_receives() {
   if (!queue_) return;
   const auto released = std::move(*queue_).release();
-  if (!released.has_value()) return;
-  const int errnum = errno_of(ibv_destroy_srq(released.assume_value()));
-  report_destroy(released.assume_value(), errnum, "ibv_destroy_srq");
-  if (errnum == 0)
-    forget_async_events(places().domain().context(), async_event_element::shared_receive_queue,
-                        reinterpret_cast<std::uintptr_t>(released.assume_value()));
+  int errnum = EBUSY;
+  if (released.has_value()) {
+    errnum = errno_of(ibv_destroy_srq(released.assume_value()));
+    report_destroy(released.assume_value(), errnum, "ibv_destroy_srq");
+    if (errnum == 0)
+      forget_async_events(places().domain().context(), async_event_element::shared_receive_queue,
+                          reinterpret_cast<std::uintptr_t>(released.assume_value()));
+  }
   // Once the queue is destroyed, the device no longer accesses the posted places. If it cannot be
   // destroyed, these places are never reused.
   for (std::uint32_t i = 0; i < places().count(); ++i) {

@@ -15,7 +15,7 @@
 namespace verbspp::detail {
 
 /// A shared receive queue whose receives fill places of a pool. There is no queue until `open`. The
-/// hub's lock guards all members that change after that.
+/// hub's lock guards all members that change after that, unless the process has one thread.
 ///
 /// This object is the user of the places to which the device may write (`pool_place::user`). The
 /// destructor returns them to the pool once the queue is destroyed.

@@ -177,8 +177,9 @@ std::optional<error> first_contact::failure_of(const contact& due, const wait_li
     return limit.failure(
         calling,
         "that rank has not answered: check its process and the network to it; a rank answers only "
-        "in connect(), in collective steps, in mend() and serve(), and in poll() or wait() of the "
-        "group or poll() of a barrier_session");
+        "in connect(), mend(), serve() and collective steps, in poll() and wait() of the group, "
+        "and "
+        "in poll() of a barrier_session");
   return std::nullopt;
 }
 

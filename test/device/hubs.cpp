@@ -308,7 +308,7 @@ TEST_CASE("hubs that share a pool return exactly their own places when they are 
   const auto content_of = [](const message& one) {
     return std::vector<std::byte>(one.bytes().begin(), one.bytes().end());
   };
-  // The peer sends a message, and the hub's channel returns it in the place that it has arrived in.
+  // The peer sends a message, and the hub's channel returns it in the place in which it arrived.
   const auto exchange = [&](std::size_t which, unsigned seed) {
     channel_pair& both = ends[which];
     message asked = must(pool.take());

@@ -80,6 +80,7 @@ TEST_CASE("each inbox finds its receives in the order in which they were posted"
   CHECK(all.list.posted() == 2);
   CHECK(all.list.has_messages());
   CHECK(&all.complete(*first.get()) != oldest);
+  CHECK(all.list.find(first->tag) == nullptr);  // it has no posted receive any more
   CHECK(first->messages == 2);
   pool_place* const taken = first->take_listed();
   REQUIRE(taken == oldest);

@@ -81,7 +81,8 @@ struct arrival {
 /// waits of the hub.
 ///
 /// The queue can't overrun: building a channel fails if the queue has no room for its requests.
-/// Polling takes the hub's lock; posting does not, unless the channel's queue is full.
+/// Polling takes the hub's lock, unless the process has one thread; posting does not, unless the
+/// channel's queue is full.
 ///
 /// A shared handle, which is cheap to copy. The channels of a hub keep the hub alive, and the hub
 /// keeps its protection domain and its pool alive. A moved-from handle is empty: its functions that

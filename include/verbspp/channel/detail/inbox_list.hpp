@@ -36,7 +36,7 @@ class inbox_list {
   void add(inbox_state& inbox) noexcept;
   /// Removes an inbox that is being destroyed. Its state is deleted once it has no posted receives.
   void remove(owned<inbox_state> destroyed) noexcept;
-  /// The inbox whose receives have this `wr_id`; null if there is none.
+  /// The inbox whose posted receives have this `wr_id`; null if there is none.
   [[nodiscard]] inbox_state* find(std::uint64_t wr_id) const noexcept;
   /// The inbox that gets the channel's messages from the pool of the hub; null if there is none.
   [[nodiscard]] inbox_state* shared() const noexcept { return shared_; }

@@ -118,8 +118,9 @@ struct alignas(32) pool_place : ibv_recv_wr, memory_keeper {
     __be32 immediate;
   } result{};
   channel_id source{};
-  /// The shared receive queue to which the place is posted; the place itself if a request has
-  /// filled it; the pool while the place is free, which assertions check; otherwise null.
+  /// The shared receive queue to which the place is posted; the place itself if the program or the
+  /// library owns it, and a request has filled it; null if they own it, and no request has. Any of
+  /// the latter two, or the pool, while the place is free or posted by an inbox.
   const void* user = nullptr;
 };
 static_assert(sizeof(pool_place) == 96 || sizeof(void*) != 8);
