@@ -17,11 +17,13 @@
 #include <new>
 #include <utility>
 
+namespace verbspp::detail {
+class channel_core;  // not hidden
+}
+
 #pragma GCC visibility push(hidden)
 
 namespace verbspp::detail {
-
-class channel_core;
 
 inline constexpr const char* building_in_hub = "build a channel of a hub";
 

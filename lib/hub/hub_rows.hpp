@@ -104,8 +104,10 @@ class hub_rows {
   [[nodiscard, gnu::always_inline]] const hub_row* find_reported(
       std::uint32_t number) const noexcept {
     const hub_row* row = chains_.get()[number & mask_];
-    while (row->key != number) [[unlikely]]
-      if ((row = row->next_linked) == nullptr) return nullptr;
+    while (row->key != number) [[unlikely]] {
+      row = row->next_linked;
+      if (row == nullptr) return nullptr;
+    }
     return row;
   }
 

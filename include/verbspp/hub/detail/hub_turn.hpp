@@ -11,9 +11,7 @@
 #include <cstdint>
 #include <memory>
 
-namespace verbspp {
-
-namespace detail {
+namespace verbspp::detail {
 
 /// A thread's turn with one channel of a hub: until the turn ends, no other thread gets that
 /// channel. A turn without a hub is empty. The static functions are those that the hub's table of
@@ -48,6 +46,4 @@ struct hub_turn {
   [[nodiscard]] bool end() noexcept;
 };
 
-}  // namespace detail
-
-}  // namespace verbspp
+}  // namespace verbspp::detail

@@ -42,6 +42,7 @@ struct alignas(32) pool_place : ibv_recv_wr, memory_keeper {
     return static_cast<pool_place*>(next);
   }
   [[nodiscard]] std::byte* bytes() const noexcept {
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): elements have integer addresses
     return reinterpret_cast<std::byte*>(static_cast<std::uintptr_t>(memory.addr));
   }
   /// The first bytes of the place.

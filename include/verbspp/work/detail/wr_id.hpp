@@ -38,6 +38,7 @@ inline constexpr std::uint64_t inbox_receive = 0xfe;
   return wr_id >> operation_at == 0xff;
 }
 [[nodiscard]] inline pool_place& place_of_shared_receive(std::uint64_t wr_id) noexcept {
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): a `wr_id` is an integer
   return *reinterpret_cast<pool_place*>(static_cast<std::uintptr_t>(~wr_id));
 }
 static_assert(static_cast<std::uint64_t>(work_operation::receive) == 0x80);
