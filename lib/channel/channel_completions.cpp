@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
 /// The completions of a channel's requests, and the results of the requests.
+#include "channel/channel_member.hpp"
 #include "channel/inbox_state.hpp"
 #include "channel/lease_book.hpp"
-#include "hub/hub_state.hpp"
 #include <verbspp/channel/detail/channel_core.hpp>
 
 #include <optional>

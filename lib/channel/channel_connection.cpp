@@ -22,6 +22,12 @@
 
 namespace verbspp::detail {
 
+/// The events of a channel for an event loop of the program. A class of its own, because a member
+/// of an exported class cannot point to a class that was declared as hidden before.
+class [[gnu::visibility("hidden")]] channel_loop : public loop_events {
+  using loop_events::loop_events;
+};
+
 namespace {
 
 // Explanations of why a request was flushed, for use if the root error does not explain it.
@@ -267,7 +273,7 @@ result<void> channel_connection::open_loop() noexcept {
     return error(error_kind::not_supported, waiting_on_channel,
                  "this channel only spins, and has no descriptor: build it with "
                  "waiting(wait_mode::sleep())");
-  if (loop_ == nullptr) loop_ = new (std::nothrow) loop_events(waiting_on_channel);
+  if (loop_ == nullptr) loop_ = new (std::nothrow) channel_loop(waiting_on_channel);
   if (loop_ == nullptr) return error::from_errno(ENOMEM, waiting_on_channel);
   VERBSPP_TRYV(loop_->open(queue(), listener_));
   __atomic_store_n(&loop_signal_, loop_->signal(), __ATOMIC_SEQ_CST);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
 /// The life of a channel's connection.
+#include "channel/channel_member.hpp"
 #include "channel/inbox_state.hpp"
 #include "channel/lease_book.hpp"
-#include "hub/hub_state.hpp"
 #include "wait/waiting.hpp"
 #include <verbspp/channel/detail/channel_core.hpp>
 
@@ -92,10 +92,8 @@ result<void> channel_core::enter_hub() noexcept {
     return error(error_kind::invalid_input, building_in_hub,
                  "a channel of a hub cannot use the program's shared receive queue: to share "
                  "receives, create the hub with a message_pool");
-  owned<hub_member> made(new (std::nothrow) hub_member);
+  owned<channel_member> made(new (std::nothrow) channel_member(*this));
   if (!made) return error::from_errno(ENOMEM, building_in_hub);
-  made->core = this;
-  made->poll_found = [](channel_core& core) noexcept { core.poll_found(); };
   VERBSPP_TRYV(hub.join(*made.get()));
   made->hub = asked.hub;
   id_ = made->id;

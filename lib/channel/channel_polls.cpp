@@ -2,7 +2,7 @@
 /// \file
 /// The polls of a channel, in the order in which a poll takes its steps, and the calls that they
 /// make: continuations, and calls that other threads hand over.
-#include "hub/hub_state.hpp"
+#include "channel/channel_member.hpp"
 #include "wait/waiting.hpp"
 #include <verbspp/channel/detail/channel_core.hpp>
 #include <verbspp/channel/detail/channel_polls.hpp>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
 /// The inboxes of a channel and their receives, and the marking of guarded memory.
+#include "channel/channel_member.hpp"
 #include "channel/inbox_state.hpp"
-#include "hub/hub_state.hpp"
 #include <verbspp/channel/detail/channel_core.hpp>
 
 #include <algorithm>

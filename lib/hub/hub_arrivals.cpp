@@ -302,7 +302,7 @@ result<void> hub_state::poll_channels() noexcept {
   // Visits at most as many channels as the hub has, because their continuations may cause news
   // again and again.
   for (std::uint32_t left = size(); next != nullptr;) {
-    next->poll_found(*next->core);
+    next->poll_found(*next);
     const brief_guard guard(lock_);
     next = --left != 0 ? rows_.take_news() : nullptr;
   }

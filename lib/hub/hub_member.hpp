@@ -17,10 +17,6 @@
 #include <new>
 #include <utility>
 
-namespace verbspp::detail {
-class channel_core;  // not hidden
-}
-
 #pragma GCC visibility push(hidden)
 
 namespace verbspp::detail {
@@ -65,9 +61,9 @@ struct [[gnu::visibility("hidden")]] hub_member {
 
   hub_reference hub{};
   channel_id id{};
-  channel_core* core = nullptr;
-  /// `channel_core::poll_found`, which the hub calls when the channel has news.
-  void (*poll_found)(channel_core& core) noexcept = nullptr;
+  /// Makes the channel process what the hub has found for it. The hub calls this when the channel
+  /// has news.
+  void (*poll_found)(hub_member& self) noexcept = nullptr;
 
  private:
   friend class hub_state;

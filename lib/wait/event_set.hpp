@@ -8,6 +8,8 @@
 
 #include <cstdint>
 
+#pragma GCC visibility push(hidden)
+
 namespace verbspp::detail {
 
 /// A set of descriptors with tags, and a signal. Its epoll descriptor is readable while a
@@ -57,3 +59,5 @@ class event_set {
 };
 
 }  // namespace verbspp::detail
+
+#pragma GCC visibility pop

@@ -17,14 +17,14 @@
 #include <cstdint>
 #include <utility>
 
+#pragma GCC visibility push(hidden)
+
 namespace verbspp::detail {
 
 /// The events for which the program's event loop waits on behalf of the owner of this object, which
 /// is a channel or a hub. They are the completions of a queue, the asynchronous events of its
 /// device, the events of one descriptor that the owner adds, and calls of `wake`.
-///
-/// Not hidden, since `channel_connection` has a pointer to it.
-class loop_events : public event_set {
+class [[gnu::visibility("hidden")]] loop_events : public event_set {
  public:
   /// \param operation the name of the owner's operation in error messages
   explicit loop_events(const char* operation) noexcept : operation_(operation) {}
@@ -95,3 +95,5 @@ class loop_events : public event_set {
 };
 
 }  // namespace verbspp::detail
+
+#pragma GCC visibility pop

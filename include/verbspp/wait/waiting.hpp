@@ -6,9 +6,7 @@
 namespace verbspp {
 
 namespace detail {
-// Declared here, so that public headers can name these classes of the library's sources.
-class looking;
-class loop_events;
+class looking;  // declared here, so that public headers can name this class of the sources
 }  // namespace detail
 
 /// The way in which a channel waits for its requests: by polling, which has the lowest latency and

@@ -28,6 +28,8 @@
 
 namespace verbspp::detail {
 
+class channel_loop;  // in channel_connection.cpp
+
 /// The parameters of a channel, which its builder collects.
 struct channel_settings {
   hub_reference hub{};  ///< declared first, so it is destroyed after the queues
@@ -206,10 +208,10 @@ class channel_connection {
   channel_settings settings_;
   std::optional<queue_pair_data> queue_pair_{};
 
-  loop_events* loop_ = nullptr;  ///< owned; null until the program uses an event loop
-  int loop_signal_ = -1;         ///< wakes that loop; accessed atomically
-  int wait_signal_ = -1;         ///< wakes a waiting thread; owned; accessed atomically
-  async_listener listener_;      ///< for failures of the device
+  channel_loop* loop_ = nullptr;  ///< owned; null until the program uses an event loop
+  int loop_signal_ = -1;          ///< wakes that loop; accessed atomically
+  int wait_signal_ = -1;          ///< wakes a waiting thread; owned; accessed atomically
+  async_listener listener_;       ///< for failures of the device
   watched_descriptor watched_{};
   std::chrono::steady_clock::time_point watched_ends_at_ =
       (std::chrono::steady_clock::time_point::max)();

@@ -38,7 +38,7 @@
 
 namespace verbspp::detail {
 
-struct hub_member;
+struct channel_member;
 struct inbox_state;
 class lease_book;
 struct pool_place;
@@ -723,7 +723,7 @@ class channel_core : stoppable_sleep {
   receive_slots receives_{};
   memory_guard guard_{};
   lease_book* leases_ = nullptr;
-  owned<hub_member> member_{};  ///< null without a hub
+  owned<channel_member> member_{};  ///< null without a hub
   channel_id id_{};
   bool is_orphan_ = false;  ///< the channel was destroyed
 };
