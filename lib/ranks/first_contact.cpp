@@ -176,10 +176,9 @@ std::optional<error> first_contact::failure_of(const contact& due, const wait_li
   if (is_late)
     return limit.failure(
         calling,
-        "that rank has not answered: check its process and the network to it; a rank answers only "
-        "in connect(), mend(), serve() and collective steps, in poll() and wait() of the group, "
-        "and "
-        "in poll() of a barrier_session");
+        "no answer from that rank: check its process and the network to it. A rank answers during "
+        "connect(), mend(), serve() and collective steps, and while it polls or waits for its "
+        "group, or polls a barrier_session");
   return std::nullopt;
 }
 
