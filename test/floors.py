@@ -11,8 +11,8 @@ import re
 import sys
 
 # The floors, from the lowest to the highest; docs/design.md describes the contents of each floor.
-FLOORS = ["base", "quirks", "device", "memory", "work", "queue", "qp", "wait", "pool", "hub", "channel", "async",
-          "exchange", "group", "cm", "ranks", "calls"]
+FLOORS = ["base", "quirks", "device", "memory", "work", "queue", "qp", "wait", "pool", "hub", "core", "channel",
+          "async", "exchange", "group", "cm", "ranks", "calls"]
 # Headers that combine several floors belong to none of them.
 ROOFS = {"verbspp/asio.hpp", "verbspp/calls.hpp", "verbspp/fwd.hpp", "verbspp/verbspp.hpp", "verbspp/channel.hpp", "verbspp/exchange.hpp",
          "verbspp/cm.hpp", "verbspp/coroutine.hpp", "verbspp/group.hpp",

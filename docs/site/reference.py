@@ -10,8 +10,8 @@ import pathlib
 import re
 import subprocess
 
-FLOORS = ["base", "device", "memory", "work", "queue", "qp", "wait", "pool", "hub", "channel", "async", "exchange",
-          "group", "cm", "ranks", "calls"]
+FLOORS = ["base", "device", "memory", "work", "queue", "qp", "wait", "pool", "hub", "core", "channel", "async",
+          "exchange", "group", "cm", "ranks", "calls"]
 # Base classes of public ones; other names of the namespace `detail` are left out.
 ALIASED = {"outcome"}
 C_HEADERS = ["/usr/include/infiniband/verbs.h", "/usr/include/rdma/rdma_cma.h"]

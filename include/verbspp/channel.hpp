@@ -9,7 +9,6 @@
 #include <verbspp/channel/blocking_operations.hpp>
 #include <verbspp/channel/builder.hpp>
 #include <verbspp/channel/channel.hpp>
-#include <verbspp/channel/channel_failure.hpp>
 #include <verbspp/channel/hub_clients.hpp>
 #include <verbspp/channel/inbox.hpp>
 #include <verbspp/channel/lease.hpp>
@@ -17,6 +16,8 @@
 #include <verbspp/channel/posting_operations.hpp>
 #include <verbspp/channel/scope.hpp>
 #include <verbspp/channel/scope_error.hpp>
+#include <verbspp/core/channel_failure.hpp>
+#include <verbspp/core/lease_by.hpp>
 #include <verbspp/hub/channel_hub.hpp>
 #include <verbspp/memory/buffer_part.hpp>
 #include <verbspp/memory/shared_buffer.hpp>

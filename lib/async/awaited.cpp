@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "channel/inbox_state.hpp"
+#include "core/inbox_state.hpp"
 #include <verbspp/async/async_scope.hpp>
 #include <verbspp/async/detail/awaited_lease.hpp>
 #include <verbspp/async/detail/awaited_message.hpp>

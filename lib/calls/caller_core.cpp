@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "calls/call_messages.hpp"
-#include "channel/inbox_state.hpp"
+#include "core/inbox_state.hpp"
 #include <verbspp/base/detail/words.hpp>
 #include <verbspp/calls/caller.hpp>
 #include <verbspp/calls/detail/caller_core.hpp>

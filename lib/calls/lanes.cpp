@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbspp/calls/detail/call_frame.hpp>
 #include <verbspp/calls/detail/lanes.hpp>
-#include <verbspp/channel/detail/channel_core.hpp>
+#include <verbspp/core/detail/channel_core.hpp>
 #include <verbspp/work/operations.hpp>
 
 #include <algorithm>

@@ -7,7 +7,7 @@
 #include <verbspp/base/config.hpp>
 #include <verbspp/calls/detail/calling_client.hpp>
 #include <verbspp/calls/service_options.hpp>
-#include <verbspp/channel/detail/channel_core.hpp>
+#include <verbspp/core/detail/channel_core.hpp>
 #include <verbspp/memory/detail/memory_keeper.hpp>
 #include <verbspp/pool/detail/pool_places.hpp>
 

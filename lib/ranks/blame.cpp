@@ -2,7 +2,7 @@
 #include "ranks/blame.hpp"
 
 #include "ranks/step.hpp"
-#include <verbspp/channel/detail/channel_core.hpp>
+#include <verbspp/core/detail/channel_core.hpp>
 #include <verbspp/work/work_completion.hpp>
 
 #include <algorithm>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ranks/barrier_run.hpp"
 #include <verbspp/base/detail/words.hpp>
-#include <verbspp/channel/detail/channel_core.hpp>
 #include <verbspp/channel/pending.hpp>
+#include <verbspp/core/detail/channel_core.hpp>
 #include <verbspp/memory/detail/memory_keeper.hpp>
 #include <verbspp/memory/registered_buffer.hpp>
 #include <verbspp/work/work_completion.hpp>

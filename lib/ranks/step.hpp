@@ -10,9 +10,9 @@
 #include <verbspp/base/error.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/base/wait_limit.hpp>
-#include <verbspp/channel/detail/channel_core.hpp>
 #include <verbspp/channel/pending.hpp>
 #include <verbspp/channel/scope.hpp>
+#include <verbspp/core/detail/channel_core.hpp>
 #include <verbspp/group/detail/member_connector.hpp>
 #include <verbspp/group/group.hpp>
 #include <verbspp/group/group_error.hpp>

@@ -3,7 +3,7 @@
 /// The list of a channel's inboxes, without a channel: the test plays the part of the device.
 #include "channels.hpp"
 
-#include <channel/inbox_state.hpp>
+#include <core/inbox_state.hpp>
 
 #include <cstdint>
 #include <vector>

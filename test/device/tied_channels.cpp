@@ -6,7 +6,7 @@
 #include "../socket_pair.hpp"
 #include "channels.hpp"
 #include "transports.hpp"
-#include <verbspp/channel/detail/tied_socket.hpp>
+#include <verbspp/core/detail/tied_socket.hpp>
 #include <verbspp/coroutine.hpp>
 #include <verbspp/exchange.hpp>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "../catch.hpp"
 #include "../stopping.hpp"
-#include <verbspp/channel/detail/channel_polls.hpp>
+#include <verbspp/core/detail/channel_polls.hpp>
 
 #include <chrono>
 #include <cstdint>

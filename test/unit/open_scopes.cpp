@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "../catch.hpp"
-#include <verbspp/channel/detail/open_scopes.hpp>
+#include <verbspp/core/detail/open_scopes.hpp>
 
 #include <cstdint>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "../catch.hpp"
-#include <verbspp/channel/detail/receive_slots.hpp>
+#include <verbspp/core/detail/receive_slots.hpp>
 
 #include <cstdint>
 #include <set>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "../catch.hpp"
-#include <verbspp/channel/detail/send_window.hpp>
+#include <verbspp/core/detail/send_window.hpp>
 #include <verbspp/work/detail/wr_id.hpp>
 
 #include <infiniband/verbs.h>

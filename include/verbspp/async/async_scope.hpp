@@ -8,11 +8,11 @@
 #include <verbspp/base/result.hpp>
 #include <verbspp/base/wait_limit.hpp>
 #include <verbspp/channel/channel.hpp>
-#include <verbspp/channel/detail/channel_core.hpp>
 #include <verbspp/channel/pending.hpp>
 #include <verbspp/channel/posting_operations.hpp>
 #include <verbspp/channel/scope.hpp>
 #include <verbspp/channel/scope_error.hpp>
+#include <verbspp/core/detail/channel_core.hpp>
 #include <verbspp/memory/work_memory.hpp>
 #include <verbspp/wait/call_limit.hpp>
 #include <verbspp/work/operations.hpp>

@@ -6,9 +6,9 @@
 #include <verbspp/async/detail/resumable.hpp>
 #include <verbspp/base/detail/because.hpp>
 #include <verbspp/base/detail/outcome.hpp>
-#include <verbspp/channel/detail/channel_core.hpp>
 #include <verbspp/channel/lease.hpp>
 #include <verbspp/channel/pending.hpp>
+#include <verbspp/core/detail/channel_core.hpp>
 #include <verbspp/wait/continuation.hpp>
 #include <verbspp/work/work_completion.hpp>
 

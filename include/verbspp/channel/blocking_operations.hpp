@@ -2,9 +2,9 @@
 #pragma once
 
 #include <verbspp/base/config.hpp>
-#include <verbspp/channel/detail/channel_core.hpp>
 #include <verbspp/channel/pending.hpp>
 #include <verbspp/channel/posting_operations.hpp>
+#include <verbspp/core/detail/channel_core.hpp>
 #include <verbspp/memory/work_memory.hpp>
 #include <verbspp/wait/call_limit.hpp>
 #include <verbspp/work/operations.hpp>

@@ -3,7 +3,7 @@
 
 #include <verbspp/base/result.hpp>
 #include <verbspp/channel/channel.hpp>
-#include <verbspp/channel/detail/channel_core.hpp>
+#include <verbspp/core/detail/channel_core.hpp>
 #include <verbspp/hub/channel_hub.hpp>
 #include <verbspp/memory/protection_domain.hpp>
 #include <verbspp/qp/builder.hpp>

@@ -7,12 +7,12 @@
 #include <verbspp/base/wait_limit.hpp>
 #include <verbspp/channel/async_operations.hpp>
 #include <verbspp/channel/blocking_operations.hpp>
-#include <verbspp/channel/channel_failure.hpp>
-#include <verbspp/channel/detail/channel_core.hpp>
 #include <verbspp/channel/lease.hpp>
 #include <verbspp/channel/pending.hpp>
 #include <verbspp/channel/posting_operations.hpp>
 #include <verbspp/channel/scope.hpp>
+#include <verbspp/core/channel_failure.hpp>
+#include <verbspp/core/detail/channel_core.hpp>
 #include <verbspp/qp/endpoint.hpp>
 #include <verbspp/queue/completion_queue.hpp>
 #include <verbspp/wait/call_limit.hpp>

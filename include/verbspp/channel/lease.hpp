@@ -6,6 +6,9 @@
 #include <verbspp/base/error.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/channel/pending.hpp>
+#include <verbspp/core/detail/channel_core.hpp>
+#include <verbspp/core/detail/lease_owner.hpp>
+#include <verbspp/core/lease_by.hpp>
 #include <verbspp/memory/access.hpp>
 #include <verbspp/memory/detail/memory_keeper.hpp>
 #include <verbspp/memory/detail/never_free.hpp>
@@ -24,28 +27,6 @@
 #include <utility>
 
 namespace verbspp {
-
-/// The way in which a lease is granted and revoked.
-enum class lease_by : std::uint8_t {
-  /// Binds a type 2 memory window to the leased part. The window admits only the peer of this
-  /// channel, and is usually revoked by a work request, without a system call. Linux's software
-  /// driver, rdma_rxe, checks only the bounds of the registered region, so a lease opens the whole
-  /// region there. RC only; the memory has to be registered with `access::window_bind`.
-  window,
-  /// Registers the leased part separately. The peer of any queue pair in the protection domain has
-  /// access if it knows the key. The lease is granted and revoked by system calls. These take
-  /// longer than a work request, and the longer the part is, the longer they take. The memory's own
-  /// registration need not grant the rights.
-  registration,
-  /// Uses the key of the memory's own registration. With this key, the peers of all queue pairs in
-  /// the protection domain can access all of the memory, for as long as it is registered, and the
-  /// next lease has the same key. Granting such a lease needs neither a work request nor a system
-  /// call, but revoking it closes the channel's connection. Use this way for trusted peers that
-  /// respect the bounds of their lease, and on devices that support no better way.
-  connection,
-};
-
-[[nodiscard]] const char* to_string(lease_by by) noexcept;
 
 /// Memory of which a part can be leased with these rights, and in this way.
 template <access_flags OfMemory, access_flags Rights, lease_by By>
@@ -95,7 +76,6 @@ class channel_core;
 class awaited_revocation;
 template <class Memory>
 class awaited_return;
-struct lease_record;
 
 /// A lease that a coroutine awaits. The specialization for all leases is in awaited_lease.hpp, so
 /// this definition is used only if that header was not included.
@@ -103,18 +83,6 @@ template <class Lease>
 class awaited_lease {
   static_assert(sizeof(Lease) == 0,
                 "to await calls in coroutines, #include <verbspp/coroutine.hpp>");
-};
-
-/// The memory to be leased, and the rights.
-struct lease_request {
-  /// The registration of the memory. Null if the registration no longer exists (`memory` is then
-  /// null as well), or if a lease by registration is to register the memory.
-  ibv_mr* registered;
-  std::uint64_t address;  ///< the first byte, as peers address it
-  std::byte* memory;      ///< the program's address of the first byte; null for a window part
-  std::uint64_t length;
-  access_flags rights;
-  lease_by by;
 };
 
 /// Returns the result of revoking a lease together with its memory. If the device did not revoke
@@ -125,59 +93,6 @@ template <class Memory>
     never_free(std::move(memory));
   return {outcome, std::move(memory)};
 }
-
-/// A lease, independent of the types of its rights and memory.
-class lease_owner {
- public:
-  /// \param waits true to wait until the peer has access
-  /// \param memory if the memory is shared, its owner, which is released when the lease is over, or
-  /// if this function fails
-  [[nodiscard]] static result<lease_owner> grant(channel_core& core, const lease_request& request,
-                                                 bool waits, call_limit limit,
-                                                 kept_memory memory) noexcept;
-  /// An owner without a lease.
-  lease_owner() noexcept = default;
-  lease_owner(const lease_owner&) = delete;
-  lease_owner& operator=(const lease_owner&) = delete;
-  lease_owner(lease_owner&& other) noexcept : record_(std::exchange(other.record_, nullptr)) {}
-  lease_owner& operator=(lease_owner&&) = delete;
-  ~lease_owner() { static_cast<void>(drop()); }
-
-  void swap(lease_owner& other) noexcept { std::swap(record_, other.record_); }
-  /// Adds the continuation to the request that grants the lease. `granted` then returns the result
-  /// of that request.
-  /// \returns false, without adding the continuation, if no request is in flight
-  /// \pre has_lease()
-  [[nodiscard]] bool grant_and_then(continuation& next) noexcept;
-  [[nodiscard]] result<void> granted(channel_core& core) noexcept;
-  [[nodiscard]] result<void> revoke(call_limit limit) noexcept;
-  /// The channel that has to be polled until a request has revoked the lease; null if no request is
-  /// needed to revoke it.
-  [[nodiscard]] channel_core* polled() noexcept;
-  /// Posts the request that revokes the lease, and adds the continuation to it. `revoke` then takes
-  /// the result of that request.
-  /// \returns false, without adding the continuation, if no request is in flight
-  [[nodiscard]] bool revoke_and_then(continuation& next) noexcept;
-  /// Revokes the lease. A failure is not returned, but is reported to the handler of
-  /// `set_destroy_failure_handler`.
-  /// \returns true if the program may reuse the memory
-  bool drop() noexcept;
-  [[nodiscard]] bool is_open() const noexcept;
-  [[nodiscard]] result<remote_key> key() const noexcept;
-  bool note_invalidated(remote_key key) noexcept;
-  [[nodiscard]] bool has_lease() const noexcept { return record_ != nullptr; }
-  // The next four functions have the precondition `has_lease()`.
-  [[nodiscard]] std::uint64_t address() const noexcept;
-  [[nodiscard]] std::uint64_t length() const noexcept;
-  [[nodiscard]] lease_by by() const noexcept;
-  [[nodiscard]] ibv_mw* window() const noexcept;
-  void print(std::ostream& out, access_flags rights) const;
-
- private:
-  explicit lease_owner(lease_record* record) noexcept : record_(record) {}
-
-  lease_record* record_ = nullptr;  ///< null if empty, moved from or revoked
-};
 
 /// Returns the request for a lease of all of this memory.
 template <access_flags Rights, class Memory>

@@ -4,7 +4,7 @@
 #include <verbspp/base/config.hpp>
 #include <verbspp/base/detail/because.hpp>
 #include <verbspp/base/result.hpp>
-#include <verbspp/channel/detail/channel_core.hpp>
+#include <verbspp/core/detail/channel_core.hpp>
 #include <verbspp/memory/detail/memory_keeper.hpp>
 #include <verbspp/memory/detail/never_free.hpp>
 #include <verbspp/wait/call_limit.hpp>

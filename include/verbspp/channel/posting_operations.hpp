@@ -4,8 +4,8 @@
 #include <verbspp/base/config.hpp>
 #include <verbspp/base/detail/because.hpp>
 #include <verbspp/base/result.hpp>
-#include <verbspp/channel/detail/channel_core.hpp>
 #include <verbspp/channel/pending.hpp>
+#include <verbspp/core/detail/channel_core.hpp>
 #include <verbspp/memory/detail/memory_keeper.hpp>
 #include <verbspp/memory/scatter_gather.hpp>
 #include <verbspp/memory/work_memory.hpp>

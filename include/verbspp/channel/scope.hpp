@@ -6,10 +6,10 @@
 #include <verbspp/base/detail/suspends.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/base/wait_limit.hpp>
-#include <verbspp/channel/detail/channel_core.hpp>
 #include <verbspp/channel/pending.hpp>
 #include <verbspp/channel/posting_operations.hpp>
 #include <verbspp/channel/scope_error.hpp>
+#include <verbspp/core/detail/channel_core.hpp>
 #include <verbspp/memory/memory_window.hpp>
 #include <verbspp/memory/remote_memory.hpp>
 #include <verbspp/memory/window_part.hpp>

@@ -4,8 +4,8 @@
 #include <verbspp/base/detail/owned.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/base/wait_limit.hpp>
-#include <verbspp/channel/detail/channel_core.hpp>
 #include <verbspp/channel/pending.hpp>
+#include <verbspp/core/detail/channel_core.hpp>
 #include <verbspp/group/group_results.hpp>
 #include <verbspp/group/peer_list.hpp>
 

@@ -3,8 +3,8 @@
 
 #include <verbspp/base/config.hpp>
 #include <verbspp/base/wait_limit.hpp>
-#include <verbspp/channel/detail/channel_core.hpp>
-#include <verbspp/channel/detail/channel_polls.hpp>
+#include <verbspp/core/detail/channel_core.hpp>
+#include <verbspp/core/detail/channel_polls.hpp>
 #include <verbspp/wait/call_limit.hpp>
 #include <verbspp/wait/continuation.hpp>
 

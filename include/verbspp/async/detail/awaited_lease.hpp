@@ -5,8 +5,8 @@
 #include <verbspp/base/config.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/base/wait_limit.hpp>
-#include <verbspp/channel/detail/channel_core.hpp>
 #include <verbspp/channel/lease.hpp>
+#include <verbspp/core/detail/channel_core.hpp>
 #include <verbspp/memory/detail/memory_keeper.hpp>
 #include <verbspp/memory/detail/never_free.hpp>
 #include <verbspp/wait/continuation.hpp>

@@ -5,7 +5,7 @@
 #include <verbspp/base/detail/stoppable_limit.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/base/wait_limit.hpp>
-#include <verbspp/channel/detail/tied_socket.hpp>
+#include <verbspp/core/detail/tied_socket.hpp>
 #include <verbspp/exchange/detail/field.hpp>
 #include <verbspp/exchange/exchange_options.hpp>
 #include <verbspp/qp/endpoint.hpp>

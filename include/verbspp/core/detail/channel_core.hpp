@@ -6,16 +6,16 @@
 #include <verbspp/base/detail/stop_callback.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/base/wait_limit.hpp>
-#include <verbspp/channel/channel_failure.hpp>
-#include <verbspp/channel/detail/channel_connection.hpp>
-#include <verbspp/channel/detail/channel_polls.hpp>
-#include <verbspp/channel/detail/inbox_list.hpp>
-#include <verbspp/channel/detail/memory_guard.hpp>
-#include <verbspp/channel/detail/one_thread.hpp>
-#include <verbspp/channel/detail/open_scopes.hpp>
-#include <verbspp/channel/detail/receive_slots.hpp>
-#include <verbspp/channel/detail/request.hpp>
-#include <verbspp/channel/detail/send_window.hpp>
+#include <verbspp/core/channel_failure.hpp>
+#include <verbspp/core/detail/channel_connection.hpp>
+#include <verbspp/core/detail/channel_polls.hpp>
+#include <verbspp/core/detail/inbox_list.hpp>
+#include <verbspp/core/detail/memory_guard.hpp>
+#include <verbspp/core/detail/one_thread.hpp>
+#include <verbspp/core/detail/open_scopes.hpp>
+#include <verbspp/core/detail/receive_slots.hpp>
+#include <verbspp/core/detail/request.hpp>
+#include <verbspp/core/detail/send_window.hpp>
 #include <verbspp/memory/detail/memory_keeper.hpp>
 #include <verbspp/memory/detail/never_free.hpp>
 #include <verbspp/pool/channel_id.hpp>
@@ -32,9 +32,9 @@
 #include <infiniband/verbs.h>
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <type_traits>
+#include <memory>
 
 namespace verbspp::detail {
 

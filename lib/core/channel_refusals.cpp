@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "wait/waiting.hpp"
-#include <verbspp/channel/detail/channel_core.hpp>
+#include <verbspp/core/detail/channel_core.hpp>
 
 #include <array>
 #include <cerrno>

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "hub/hub_state.hpp"
-#include <verbspp/channel/detail/channel_core.hpp>
+#include <verbspp/core/detail/channel_core.hpp>
 
 #pragma GCC visibility push(hidden)
 

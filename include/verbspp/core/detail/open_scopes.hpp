@@ -2,7 +2,7 @@
 #pragma once
 
 #include <verbspp/base/config.hpp>
-#include <verbspp/channel/detail/request.hpp>
+#include <verbspp/core/detail/request.hpp>
 #include <verbspp/wait/call_limit.hpp>
 
 #include <cstdint>

@@ -5,8 +5,8 @@
 #include <verbspp/base/detail/trust_driver.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/base/wait_limit.hpp>
-#include <verbspp/channel/channel_failure.hpp>
-#include <verbspp/channel/detail/tied_socket.hpp>
+#include <verbspp/core/channel_failure.hpp>
+#include <verbspp/core/detail/tied_socket.hpp>
 #include <verbspp/device/detail/async_listener.hpp>
 #include <verbspp/device/gid.hpp>
 #include <verbspp/hub/detail/hub_reference.hpp>

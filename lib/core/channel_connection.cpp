@@ -6,7 +6,7 @@
 #include "wait/waiting.hpp"
 #include <verbspp/base/destroy_failure.hpp>
 #include <verbspp/base/object_trace.hpp>
-#include <verbspp/channel/detail/channel_core.hpp>
+#include <verbspp/core/detail/channel_core.hpp>
 #include <verbspp/queue/completion_queue_with.hpp>
 
 #include <sys/epoll.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <verbspp/channel/detail/memory_guard.hpp>
+#include <verbspp/core/detail/memory_guard.hpp>
 #include <verbspp/memory/detail/watched_memory.hpp>
 
 #include <cerrno>

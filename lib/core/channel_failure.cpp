@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <verbspp/channel/channel_failure.hpp>
+#include <verbspp/core/channel_failure.hpp>
 
 #include <ostream>
 #include <string>

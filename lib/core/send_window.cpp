@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <verbspp/channel/detail/send_window.hpp>
+#include <verbspp/core/detail/send_window.hpp>
 
 #include <infiniband/verbs.h>
 

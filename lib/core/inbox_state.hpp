@@ -2,9 +2,8 @@
 #pragma once
 
 #include <verbspp/base/detail/owned.hpp>
-#include <verbspp/channel/detail/channel_core.hpp>
-#include <verbspp/channel/detail/inbox_list.hpp>
-#include <verbspp/channel/inbox.hpp>
+#include <verbspp/core/detail/channel_core.hpp>
+#include <verbspp/core/detail/inbox_list.hpp>
 #include <verbspp/pool/detail/pool_places.hpp>
 #include <verbspp/pool/message.hpp>
 #include <verbspp/pool/message_pool.hpp>

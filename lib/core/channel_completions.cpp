@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
 /// The completions of a channel's requests, and the results of the requests.
-#include "channel/channel_member.hpp"
-#include "channel/inbox_state.hpp"
-#include "channel/lease_book.hpp"
-#include <verbspp/channel/detail/channel_core.hpp>
+#include "core/channel_member.hpp"
+#include "core/inbox_state.hpp"
+#include "core/lease_book.hpp"
+#include <verbspp/core/detail/channel_core.hpp>
 
 #include <optional>
 

@@ -2,10 +2,10 @@
 /// \file
 /// The polls of a channel, in the order in which a poll takes its steps, and the calls that they
 /// make: continuations, and calls that other threads hand over.
-#include "channel/channel_member.hpp"
+#include "core/channel_member.hpp"
 #include "wait/waiting.hpp"
-#include <verbspp/channel/detail/channel_core.hpp>
-#include <verbspp/channel/detail/channel_polls.hpp>
+#include <verbspp/core/detail/channel_core.hpp>
+#include <verbspp/core/detail/channel_polls.hpp>
 
 #include <algorithm>
 #include <chrono>

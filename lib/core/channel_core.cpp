@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
 /// The life of a channel's connection.
-#include "channel/channel_member.hpp"
-#include "channel/inbox_state.hpp"
-#include "channel/lease_book.hpp"
+#include "core/channel_member.hpp"
+#include "core/inbox_state.hpp"
+#include "core/lease_book.hpp"
 #include "wait/waiting.hpp"
-#include <verbspp/channel/detail/channel_core.hpp>
+#include <verbspp/core/detail/channel_core.hpp>
 
 #include <sched.h>
 

@@ -2,8 +2,9 @@
 #pragma once
 
 #include <verbspp/base/result.hpp>
-#include <verbspp/channel/detail/channel_core.hpp>
-#include <verbspp/channel/lease.hpp>
+#include <verbspp/core/detail/channel_core.hpp>
+#include <verbspp/core/detail/lease_owner.hpp>
+#include <verbspp/core/lease_by.hpp>
 #include <verbspp/memory/detail/memory_keeper.hpp>
 #include <verbspp/memory/keys.hpp>
 #include <verbspp/memory/memory_region.hpp>
@@ -16,6 +17,12 @@
 
 #pragma GCC visibility push(hidden)
 namespace verbspp::detail {
+
+/// The name of the operation in error messages.
+inline constexpr const char* granting_lease = "lease memory";
+
+/// The error for an operation that needs memory windows when none are available.
+[[nodiscard]] error without_windows(const char* operation, int errnum = 0) noexcept;
 
 /// The record of one lease, which belongs to the lease's handle. Between leases, the book keeps
 /// those records that still have a window.

@@ -4,8 +4,8 @@
 #include <verbspp/base/config.hpp>
 #include <verbspp/base/detail/owned.hpp>
 #include <verbspp/base/result.hpp>
-#include <verbspp/channel/detail/memory_guard.hpp>
-#include <verbspp/channel/detail/open_scopes.hpp>
+#include <verbspp/core/detail/memory_guard.hpp>
+#include <verbspp/core/detail/open_scopes.hpp>
 #include <verbspp/memory/detail/memory_keeper.hpp>
 #include <verbspp/work/detail/wr_id.hpp>
 #include <verbspp/work/operation_traits.hpp>

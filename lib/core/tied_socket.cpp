@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/device_process.hpp"
-#include <verbspp/channel/detail/tied_socket.hpp>
+#include <verbspp/core/detail/tied_socket.hpp>
 
 #include <fcntl.h>
 #include <sys/socket.h>

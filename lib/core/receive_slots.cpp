@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <verbspp/channel/detail/receive_slots.hpp>
+#include <verbspp/core/detail/receive_slots.hpp>
 
 #include <algorithm>
 #include <cerrno>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
 /// The inboxes of a channel and their receives, and the marking of guarded memory.
-#include "channel/channel_member.hpp"
-#include "channel/inbox_state.hpp"
-#include <verbspp/channel/detail/channel_core.hpp>
+#include "core/channel_member.hpp"
+#include "core/inbox_state.hpp"
+#include <verbspp/core/detail/channel_core.hpp>
 
 #include <algorithm>
 #include <utility>

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "channel/lease_book.hpp"
+#include "core/lease_book.hpp"
 #include "quirks/rxe.hpp"
 #include <verbspp/base/destroy_failure.hpp>
 #include <verbspp/base/object_trace.hpp>
-#include <verbspp/channel/lease.hpp>
-#include <verbspp/channel/pending.hpp>
+#include <verbspp/core/detail/lease_owner.hpp>
 #include <verbspp/device/context.hpp>
 #include <verbspp/work/operations.hpp>
 
@@ -37,18 +36,7 @@ namespace detail {
 
 namespace {
 
-constexpr const char* granting = "lease memory";
 constexpr const char* revoking = "revoke a lease";
-
-/// The error for an operation that needs memory windows when none are available.
-error without_windows(const char* operation, int errnum = 0) noexcept {
-  constexpr const char* hint =
-      "this channel or device has no memory windows that requests can bind and invalidate: use "
-      "lease_by::registration, as in channel.lease<rights, lease_by::registration>(...), or "
-      "lease_by::connection, whose leases are revoked by closing the connection";
-  if (errnum == 0) return {error_kind::not_supported, operation, hint};
-  return error::from_errno(errnum, operation).as(error_kind::not_supported, hint);
-}
 
 /// Returns the failure if the limit, a stop request or an event of the watched descriptor ended a
 /// wait; otherwise empty. A wait that fails has broken the connection, which ends the peer's
@@ -64,11 +52,11 @@ result<void> check(const channel_core& core, const lease_request& request) noexc
   // lease registers it.
   const bool is_to_be_registered =
       request.by == lease_by::registration && request.memory != nullptr;
-  if (request.registered == nullptr && !is_to_be_registered) return region_is_gone(granting);
+  if (request.registered == nullptr && !is_to_be_registered) return region_is_gone(granting_lease);
   if (request.length == 0)
-    return error(error_kind::invalid_input, granting, "a lease of 0 bytes cannot be granted");
+    return error(error_kind::invalid_input, granting_lease, "a lease of 0 bytes cannot be granted");
   if (!core.connection().settings().queue_pair.connection.access.contains(request.rights))
-    return error(error_kind::permission, granting,
+    return error(error_kind::permission, granting_lease,
                  "the channel does not allow the peer these rights: build it with an .access(...) "
                  "that includes them");
   return success();
@@ -77,7 +65,7 @@ result<void> check(const channel_core& core, const lease_request& request) noexc
 result<lease_book*> book_of(channel_core& core) noexcept {
   lease_book*& book = core.leases();
   if (book == nullptr) book = new (std::nothrow) lease_book();
-  if (book == nullptr) return error::from_errno(ENOMEM, granting);
+  if (book == nullptr) return error::from_errno(ENOMEM, granting_lease);
   return book;
 }
 
@@ -107,8 +95,7 @@ result<lease_record*> grant_window(channel_core& core, lease_book& book,
   record->granted = request;
   book.open(*record, core);
   if (!waits) return record;
-  pending<> binding(&core, record->bind);
-  const auto bound = binding.wait(until);
+  const auto bound = core.wait_without_handle(record->bind, until);
   if (bound.has_value()) return record;
   // The window's current key is unknown, so the window is not reused.
   if (record->core != nullptr) book.close(*record);
@@ -119,7 +106,7 @@ result<lease_record*> grant_window(channel_core& core, lease_book& book,
 result<lease_record*> new_record(const channel_core& core, const lease_request& request) noexcept {
   auto* const record =
       new (std::nothrow) lease_record(memory_window_owner(core.connection().domain()));
-  if (record == nullptr) return error::from_errno(ENOMEM, granting);
+  if (record == nullptr) return error::from_errno(ENOMEM, granting_lease);
   record->granted = request;
   return record;
 }
@@ -141,7 +128,7 @@ result<lease_record*> grant_registration(channel_core& core, lease_book& book,
 result<lease_record*> grant_by_connection(channel_core& core, lease_book& book,
                                           const lease_request& request) noexcept {
   if (request.registered->pd != core.connection().domain().below().native_handle())
-    return error(error_kind::invalid_input, granting,
+    return error(error_kind::invalid_input, granting_lease,
                  "the memory is registered in a protection domain other than the channel's: "
                  "register it in the channel's");
   VERBSPP_TRY(record, new_record(core, request));
@@ -152,7 +139,7 @@ result<lease_record*> grant_by_connection(channel_core& core, lease_book& book,
 
 result<lease_record*> grant_any(channel_core& core, const lease_request& request, bool waits,
                                 call_limit limit) noexcept {
-  if (core.state() != channel_state::connected) return core.connection().refusal(granting);
+  if (core.state() != channel_state::connected) return core.connection().refusal(granting_lease);
   // All waits of this call share one limit, which begins now.
   const wait_limit until = limit.begin(core.connection().settings().default_limit);
   if (limit.has_passed()) return channel_core::ended_before(until);
@@ -167,7 +154,7 @@ result<lease_record*> grant_any(channel_core& core, const lease_request& request
       return grant_by_connection(core, *book, request);
   }
   return error(
-      error_kind::invalid_input, granting,
+      error_kind::invalid_input, granting_lease,
       "this value of lease_by is unknown: use lease_by::window, registration or connection");
 }
 
@@ -188,8 +175,7 @@ std::optional<error> invalidate(lease_record& record, channel_core& core,
     if (!room.has_value()) return end_by_limit(&room.assume_error());
   }
   if (!record.post_invalidation()) return std::nullopt;
-  pending<> invalidation(&core, *record.invalidation);
-  const auto done = invalidation.wait(until);
+  const auto done = core.wait_without_handle(*record.invalidation, until);
   record.invalidation.reset();
   record.is_void = done.has_value();
   return record.is_void ? std::nullopt : end_by_limit(done.assume_error().call());
@@ -269,116 +255,6 @@ lease_book* book_of(const lease_record& record) noexcept {
 
 }  // namespace
 
-void lease_record::deallocate_window() noexcept {
-  ibv_mw* const native = window.release();
-  const int errnum = errno_of(ibv_dealloc_mw(native));
-  if (errnum == 0)
-    trace("ibv_dealloc_mw", native);
-  else
-    outcome = error::from_errno(
-        errnum, "ibv_dealloc_mw",
-        "the peer may still have access through the memory window: do not free the memory");
-}
-
-bool lease_record::post_invalidation() noexcept {
-  if (invalidation) return true;
-  request posted;
-  if (!core->post(local_invalidate_operation{.rkey = key}, posted).has_value()) return false;
-  invalidation = posted;
-  return true;
-}
-
-void lease_record::give_up() noexcept {
-  if (window.native() != nullptr && !is_void) deallocate_window();
-  if (own) outcome = own->deregister();
-}
-
-lease_book::~lease_book() {
-  while (idle_ != nullptr) delete std::exchange(idle_, idle_->next);
-}
-
-result<void> lease_book::check_windows(const channel_core& core) noexcept {
-  if (is_checked_) return success();
-  VERBSPP_TRY(device, core.connection().domain().context().query_device());
-  constexpr unsigned of_type_2 = IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
-  if ((device.device_cap_flags & of_type_2) == 0 ||
-      (device.device_cap_flags & IBV_DEVICE_MEM_MGT_EXTENSIONS) == 0)
-    return without_windows(granting);
-  invalidates_ = may_invalidate_windows(device);
-  is_checked_ = true;
-  return success();
-}
-
-result<lease_record*> lease_book::take_window(const protection_domain& domain) noexcept {
-  lease_record* const last = idle_;
-  if (last != nullptr && !last->is_worn()) {
-    idle_ = last->next;
-    return last;
-  }
-  memory_window_owner window(domain);
-  const auto allocated = window.allocate(memory_window_type::type_2);
-  if (!allocated.has_value()) {
-    const error e = allocated.assume_error();
-    if (e == error_kind::not_supported) return without_windows(e.operation(), e.native_errno());
-    return e;
-  }
-  auto* const fresh = new (std::nothrow) lease_record(std::move(window));
-  if (fresh == nullptr) return error::from_errno(ENOMEM, granting);
-  // The old window is deallocated only now. Otherwise, the device could assign the old window's
-  // number, and so its keys, to the new window.
-  if (last != nullptr) {
-    idle_ = last->next;
-    delete last;
-  }
-  return fresh;
-}
-
-void lease_book::put_back(lease_record& record) noexcept {
-  record.next = idle_;
-  idle_ = &record;
-}
-
-void lease_book::open(lease_record& record, channel_core& core) noexcept {
-  record.core = &core;
-  record.previous = nullptr;
-  record.next = opened_;
-  if (opened_ != nullptr) opened_->previous = &record;
-  opened_ = &record;
-}
-
-void lease_book::close(lease_record& record) noexcept {
-  record.core = nullptr;
-  if (record.previous != nullptr)
-    record.previous->next = record.next;
-  else
-    opened_ = record.next;
-  if (record.next != nullptr) record.next->previous = record.previous;
-}
-
-void lease_book::before_destruction() noexcept {
-  for (lease_record* each = opened_; each != nullptr;) {
-    lease_record& record = *std::exchange(each, each->next);
-    if (record.granted.by == lease_by::connection) continue;
-    record.give_up();
-    close(record);
-  }
-}
-
-void lease_book::after_destruction(int errnum) noexcept {
-  while (opened_ != nullptr) {
-    if (errnum != 0)
-      opened_->outcome = error::from_errno(
-          errnum, "ibv_destroy_qp",
-          "the peer may still have access through the queue pair: do not free the memory");
-    close(*opened_);
-  }
-}
-
-void lease_book::note_invalidated(std::uint32_t rkey) noexcept {
-  for (lease_record* each = opened_; each != nullptr; each = each->next)
-    if (each->granted.by == lease_by::window && each->key.value() == rkey) each->is_void = true;
-}
-
 result<lease_owner> lease_owner::grant(channel_core& core, const lease_request& request, bool waits,
                                        call_limit limit, kept_memory memory) noexcept {
   const auto granted = grant_any(core, request, waits, limit);
@@ -412,8 +288,7 @@ bool lease_owner::grant_and_then(continuation& next) noexcept {
 
 result<void> lease_owner::granted(channel_core& core) noexcept {
   if (record_->granted.by != lease_by::window) return success();
-  pending<> binding(&core, record_->bind);
-  const auto bound = binding.wait(call_limit::of_channel());
+  const auto bound = core.wait_without_handle(record_->bind, call_limit::of_channel());
   if (!bound.has_value()) return error(bound.assume_error());
   return success();
 }

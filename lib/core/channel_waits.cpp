@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
 /// The ways in which a channel waits: for room, requests, scopes, messages and news.
-#include "channel/inbox_state.hpp"
+#include "core/inbox_state.hpp"
 #include "wait/waiting.hpp"
-#include <verbspp/channel/detail/channel_core.hpp>
+#include <verbspp/core/detail/channel_core.hpp>
 #include <verbspp/memory/access.hpp>
 #include <verbspp/memory/keys.hpp>
 #include <verbspp/memory/remote_memory.hpp>

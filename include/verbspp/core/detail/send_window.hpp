@@ -4,9 +4,9 @@
 #include <verbspp/base/config.hpp>
 #include <verbspp/base/detail/owned.hpp>
 #include <verbspp/base/result.hpp>
-#include <verbspp/channel/detail/memory_guard.hpp>
-#include <verbspp/channel/detail/open_scopes.hpp>
-#include <verbspp/channel/detail/request.hpp>
+#include <verbspp/core/detail/memory_guard.hpp>
+#include <verbspp/core/detail/open_scopes.hpp>
+#include <verbspp/core/detail/request.hpp>
 #include <verbspp/memory/detail/memory_keeper.hpp>
 #include <verbspp/work/work_error.hpp>
 
