@@ -34,7 +34,7 @@
 #include <cstdint>
 #include <optional>
 #include <type_traits>
-#include <memory>
+#include <utility>
 
 namespace verbspp::detail {
 
@@ -331,9 +331,8 @@ class channel_core : stoppable_sleep {
   template <class Memory>
   VERBSPP_DATA_PATH static void keep_if_lost(const transport_error& failure,
                                              Memory& owned) noexcept {
-    Memory left = memory_after(failure, std::move(owned));
-    std::destroy_at(&owned);
-    std::construct_at(&owned, std::move(left));
+    if (is_lost(failure)) [[unlikely]]
+      never_free(std::move(owned));
   }
 
   // The calls that polls make (see `channel_polls`), and the alarms of a channel in a hub.
@@ -485,16 +484,6 @@ class channel_core : stoppable_sleep {
 
  private:
   static constexpr int completions_per_poll = 16;
-
-  /// Returns the memory of a failed request. If the memory is lost (`is_lost`), this function never
-  /// frees it, and returns an object that was moved from. The memory is passed by value, so that it
-  /// can stay in registers.
-  template <class Memory>
-  [[nodiscard, gnu::cold, gnu::noinline]] static Memory memory_after(const transport_error& failure,
-                                                                     Memory owned) noexcept {
-    if (is_lost(failure)) never_free(std::move(owned));
-    return owned;
-  }
 
   explicit channel_core(const channel_settings& settings) noexcept;
   ~channel_core();
