@@ -6,6 +6,7 @@
 #include "device.hpp"
 #include <verbspp/group.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -41,5 +42,34 @@ template <class Prepare>
         options);
   });
 }
+
+/// The number of members of the group in these fixtures.
+inline constexpr std::uint32_t group_size = 4;
+/// The length of a part of a buffer, and of most messages in the group tests.
+inline constexpr std::size_t part_size = 64;
+
+/// Returns the bytes of one part of the buffer.
+[[nodiscard]] inline std::vector<std::byte> part_of(const buffer<>& of, std::size_t place) {
+  const auto first = of.bytes().begin() + static_cast<std::ptrdiff_t>(place * part_size);
+  return {first, first + static_cast<std::ptrdiff_t>(part_size)};
+}
+
+/// Returns a buffer for each group, with a part for each of its peers.
+[[nodiscard]] inline std::vector<buffer<>> buffers(const testbed& bed) {
+  std::vector<buffer<>> made;
+  for (std::uint32_t i = 0; i < group_size; ++i)
+    made.emplace_back(bed.domain, group_size * part_size);
+  return made;
+}
+
+/// A fixture with the members of a group.
+struct four_members {
+  const testbed bed{};
+  std::vector<group> all = connect_groups(bed, group_size);
+};
+/// A fixture with the members of a group, and memory for each of them.
+struct members_with_memory : four_members {
+  std::vector<buffer<>> memory = buffers(bed);
+};
 
 }  // namespace verbspp::test
