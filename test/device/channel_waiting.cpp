@@ -12,6 +12,7 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <ctime>
 #include <functional>
@@ -274,6 +275,26 @@ TEST_CASE("a wait that times out returns within 100 ms") {
       CHECK(ends.left.outstanding() == 0);
     }
     CHECK(too_late == "");
+  }
+}
+
+TEST_CASE_METHOD(two_channels, "a channel with requests in flight closes within its limit") {
+  const auto pool = must(message_pool::create(bed.domain, 64, 4096));
+  for (const int milliseconds : {0, 100}) {
+    const std::chrono::milliseconds limit(milliseconds);
+    // The peer has posted no receives, so the sends stay in flight.
+    for (auto taken = pool.take(); taken.has_value(); taken = pool.take())
+      if (!ends.left.post_send(std::move(taken).assume_value()).has_value()) break;
+    CHECK(ends.left.outstanding() != 0);
+    const auto start = clock::now();
+    must(ends.left.close(limit));
+    CHECK(clock::now() - start < soon);
+    CHECK(pool.available() == pool.size());
+    CHECK(ends.left.state() == channel_state::closed);
+    static_cast<void>(must(ends.left.renew()));
+    static_cast<void>(must(ends.right.renew()));
+    must(ends.left.handshake(ends.right.endpoint()));
+    must(ends.right.handshake(ends.left.endpoint()));
   }
 }
 
