@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
+#include <utility>
 #include <vector>
 
 using namespace verbspp;
@@ -124,11 +126,8 @@ TEST_CASE("every wait whose limit has expired ends in the same poll") {
   const message_pool pool = must(message_pool::create(bed.domain, 16, 64));
   inbox messages = must(inbox::open(ends.right, pool));
   const auto limit = std::chrono::steady_clock::now();
-  const auto wait = [&]() -> eager<result<message>> {
-    co_return co_await messages.async_wait(limit);
-  };
   std::vector<eager<result<message>>> waiting;
-  for (int i = 0; i < 3; ++i) waiting.push_back(wait());
+  for (int i = 0; i < 3; ++i) waiting.push_back(await_message(messages, limit));
   ends.right.poll();
   for (auto& each : waiting) {
     REQUIRE(each.is_done());

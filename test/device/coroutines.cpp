@@ -9,6 +9,8 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <coroutine>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <optional>
@@ -250,10 +252,7 @@ TEST_CASE("a request that fails ends all coroutines that await the channel") {
     VERBSPP_CO_TRYV(co_await ends.left.async_write({.elements = mine, .remote = remote}));
     co_return success();
   };
-  const auto waiting = [&]() -> eager<result<message>> {
-    co_return co_await messages.async_wait();
-  };
-  auto reader = waiting();
+  auto reader = await_message(messages);
   auto writer = writing();
   auto sender = send_text(ends.left, "flushed");
   const auto failed = failure_of(run(writer, ends.left));
@@ -272,15 +271,12 @@ TEST_CASE(
   std::optional<channel_pair> ends = connect_short(bed);
   const message_pool pool = must(message_pool::create(bed.domain, 16, 64));
   inbox messages = must(inbox::open(ends->left, pool));
-  const auto waiting = [&]() -> eager<result<message>> {
-    co_return co_await messages.async_wait();
-  };
   const auto mine = share_bytes(bed, 8);
   const auto receiving = [&]() -> routine {
     VERBSPP_CO_TRYV(co_await ends->left.async_receive({.elements = mine}));
     co_return success();
   };
-  auto reader = waiting();
+  auto reader = await_message(messages);
   std::vector<routine> senders;
   for (int i = 0; i < 6; ++i) senders.push_back(send_text(ends->left, "text"));
   const int how = GENERATE(0, 1, 2);
@@ -328,11 +324,8 @@ TEST_CASE("renewing a channel ends all waits for messages, however many there ar
   channel_pair ends = connect_short(bed);
   const message_pool pool = must(message_pool::create(bed.domain, 16, 64));
   inbox messages = must(inbox::open(ends.left, pool));
-  const auto waiting = [&]() -> eager<result<message>> {
-    co_return co_await messages.async_wait();
-  };
   std::vector<eager<result<message>>> readers;
-  for (int i = 0; i < 3000; ++i) readers.push_back(waiting());
+  for (int i = 0; i < 3000; ++i) readers.push_back(await_message(messages));
   must(ends.left.renew());
   CHECK(std::ranges::all_of(readers, [](const auto& each) { return each.is_done(); }));
 }
@@ -382,9 +375,6 @@ TEST_CASE("a hub wakes coroutines whose request has completed or whose limit has
       bed.domain.build_channel().hub(hub).max_receive_work_requests(16).max_inline_data(64).waiting(
           mode));
   inbox messages = must(inbox::open(ends.right, pool));
-  const auto waiting = [&](const wait_limit limit) -> eager<result<message>> {
-    co_return co_await messages.async_wait(limit);
-  };
   // One loop serves both channels.
   const auto run_hub = [&](auto& coroutine) -> auto& {
     std::array<arrival, 4> slots;
@@ -402,14 +392,14 @@ TEST_CASE("a hub wakes coroutines whose request has completed or whose limit has
         "the coroutine");
     return coroutine.get();
   };
-  auto receiver = waiting(wait_limit::forever());
+  auto receiver = await_message(messages, wait_limit::forever());
   auto sender = send_text(ends.left, "text", wait_limit(patience));
   CHECK(must(std::move(run_hub(receiver))).size() == 4);
   must(run_hub(sender));
   // No message arrives, so only the hub's timer can end these waits.
   for (int i = 0; i < 3; ++i) {
-    auto limited = waiting(short_limit);
-    auto longer = waiting(2 * short_limit);
+    auto limited = await_message(messages, short_limit);
+    auto longer = await_message(messages, 2 * short_limit);
     CHECK(failure_of(std::move(run_hub(limited))) == error_kind::timed_out);
     CHECK(failure_of(std::move(run_hub(longer))) == error_kind::timed_out);
   }

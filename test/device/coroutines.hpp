@@ -34,4 +34,12 @@ inline routine send_text(channel& link, std::string_view text, wait_limit limit)
   co_return success();
 }
 
+/// Awaits the next message of an inbox.
+inline eager<result<message>> await_message(inbox& messages) {
+  co_return co_await messages.async_wait();
+}
+inline eager<result<message>> await_message(inbox& messages, wait_limit limit) {
+  co_return co_await messages.async_wait(limit);
+}
+
 }  // namespace verbspp::test

@@ -2,11 +2,12 @@
 // Coroutines that await messages of an inbox.
 
 #include "coroutines.hpp"
-#include "failing_verb.hpp"
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <optional>
+#include <span>
 #include <stop_token>
 #include <string_view>
 #include <utility>
@@ -57,18 +58,15 @@ TEST_CASE("a limit that expires during a wait for a message leaves the channel c
   channel_pair ends = connect_short(bed);
   const message_pool pool = must(message_pool::create(bed.domain, 16, 64));
   inbox messages = must(inbox::open(ends.right, pool));
-  const auto waiting = [&](const wait_limit limit) -> eager<result<message>> {
-    co_return co_await messages.async_wait(limit);
-  };
-  auto limited = waiting(short_limit);
+  auto limited = await_message(messages, short_limit);
   std::stop_source stop;
-  auto stopped = waiting(stop.get_token());
+  auto stopped = await_message(messages, stop.get_token());
   CHECK(failure_of(std::move(run(limited, ends.right))) == error_kind::timed_out);
   CHECK_FALSE(stopped.is_done());
   stop.request_stop();
   CHECK(failure_of(std::move(run(stopped, ends.right))) == error_kind::cancelled);
   auto sender = send_text(ends.left, "after");
-  auto patient = waiting(patience);
+  auto patient = await_message(messages, patience);
   CHECK(must(std::move(run(patient, ends.right))).size() == 5);
   must(run(sender, ends.left));
 }
@@ -78,11 +76,8 @@ TEST_CASE("coroutines that wait for one inbox get its messages in order") {
   channel_pair ends = connect_short(bed);
   const message_pool pool = must(message_pool::create(bed.domain, 16, 64));
   std::optional<inbox> messages = must(inbox::open(ends.right, pool));
-  const auto waiting = [&]() -> eager<result<message>> {
-    co_return co_await messages->async_wait();
-  };
   std::vector<eager<result<message>>> waiters;
-  for (int i = 0; i < 4; ++i) waiters.push_back(waiting());
+  for (int i = 0; i < 4; ++i) waiters.push_back(await_message(*messages));
   // An inbox may be moved while coroutines are waiting for its messages.
   inbox moved = std::move(*messages);
   for (std::size_t i = 0; i < 3; ++i) {
@@ -97,7 +92,7 @@ TEST_CASE("coroutines that wait for one inbox get its messages in order") {
   }
   CHECK(ends.right.deadline() <= clock::now());
   CHECK(failure_of(std::move(run(waiters[3], ends.right))) == error_kind::invalid_input);
-  auto refused = waiting();
+  auto refused = await_message(*messages);
   CHECK(failure_of(std::move(refused.get())) == error_kind::invalid_input);
 }
 
@@ -134,16 +129,13 @@ TEST_CASE("a wait for a message continues when a place returns to the pool") {
   channel_pair ends = connect_short(bed);
   const message_pool pool = must(message_pool::create(bed.domain, 2, 64));
   inbox messages = must(inbox::open(ends.right, pool));
-  const auto waiting = [&]() -> eager<result<message>> {
-    co_return co_await messages.async_wait();
-  };
   std::vector<routine> senders;
   for (int i = 0; i < 3; ++i) senders.push_back(send_text(ends.left, "text"));
-  auto first = waiting();
-  auto second = waiting();
+  auto first = await_message(messages);
+  auto second = await_message(messages);
   const message kept = must(std::move(run(first, ends.right)));
   message released = must(std::move(run(second, ends.right)));
-  auto third = waiting();
+  auto third = await_message(messages);
   ends.right.poll();
   CHECK_FALSE(third.is_done());
   CHECK(ends.right.deadline() <= clock::now() + std::chrono::milliseconds(10));
