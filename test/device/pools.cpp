@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <optional>
@@ -51,9 +52,8 @@ void check_places(const message_pool& pool) {
 template <class Queue>
 class shortened_lists {
  public:
-  using post = int (*)(Queue*, ibv_recv_wr*, ibv_recv_wr**);
-
-  shortened_lists(post& pointer, unsigned accepted) : pointer_(pointer) {
+  shortened_lists(int (*&pointer)(Queue*, ibv_recv_wr*, ibv_recv_wr**), unsigned accepted)
+      : pointer_(pointer) {
     before_ = std::exchange(pointer, post_some);
     accepted_ = accepted;
   }
@@ -62,6 +62,8 @@ class shortened_lists {
   shortened_lists& operator=(const shortened_lists&) = delete;
 
  private:
+  using post = int (*)(Queue*, ibv_recv_wr*, ibv_recv_wr**);
+
   static int post_some(Queue* queue, ibv_recv_wr* list, ibv_recv_wr** rejected) {
     for (unsigned left = accepted_; list != nullptr && left != 0; --left, list = list->next) {
       ibv_recv_wr one = *list;
@@ -330,10 +332,27 @@ TEST_CASE("the places of receives that the device rejects return to the pool") {
   const unsigned accepted = GENERATE(1U, 3U);
   const buffer<> from(bed.domain, pattern(64, 1));
   auto& calls = bed.domain.context().native_handle()->ops;
-  std::uint32_t sent = 0;
-  const auto send = [&](channel& by) {
-    must(by.send({.elements = from.gather(0, sent % 64)}, patience));
-    return sent++ % 64;
+  // Sends messages while the device rejects receives, and then while it accepts all of them.
+  // `receive()` returns the size of the next message, and `posted()` the number of receives.
+  const auto exchange_all = [&](auto& post, channel& sender, auto receive, auto posted) {
+    std::uint32_t sent = 0;
+    const auto exchange = [&](unsigned count) {
+      for (; count != 0; --count, ++sent) {
+        must(sender.send({.elements = from.gather(0, sent)}, patience));
+        CHECK(receive() == sent);
+      }
+    };
+    {
+      const shortened_lists shortened(post, accepted);
+      exchange(4);
+      CHECK(posted() == 4 + accepted);
+      CHECK(pool.available() == 16 - posted());
+      exchange(10);
+      CHECK(posted() >= 4);
+    }
+    exchange(10);
+    CHECK(posted() >= 5);
+    CHECK(pool.available() == 16 - posted());
   };
 
   SECTION("by an inbox") {
@@ -341,23 +360,9 @@ TEST_CASE("the places of receives that the device rejects return to the pool") {
     auto right = must(bed.domain.build_channel().max_receive_work_requests(8).build());
     inbox arrivals = must(inbox::open(right, pool, {.depth = 8, .refill = 4}));
     channel_pair ends = connect_channels(std::move(left), std::move(right));
-    const auto exchange = [&](unsigned count) {
-      for (; count != 0; --count) {
-        const std::uint32_t size = send(ends.left);
-        CHECK(must(arrivals.wait(patience)).size() == size);
-      }
-    };
-    {
-      const shortened_lists<ibv_qp> shortened(calls.post_recv, accepted);
-      exchange(4);
-      CHECK(arrivals.posted() == 4 + accepted);
-      CHECK(pool.available() == 16 - arrivals.posted());
-      exchange(10);
-      CHECK(arrivals.posted() >= 4);
-    }
-    exchange(10);
-    CHECK(arrivals.posted() >= 5);
-    CHECK(pool.available() == 16 - arrivals.posted());
+    exchange_all(
+        calls.post_recv, ends.left, [&] { return must(arrivals.wait(patience)).size(); },
+        [&] { return arrivals.posted(); });
   }
   SECTION("by a hub") {
     const auto hub = supported(
@@ -366,26 +371,12 @@ TEST_CASE("the places of receives that the device rejects return to the pool") {
     auto served = must(bed.domain.build_channel().hub(hub).build());
     channel_pair ends =
         connect_channels(std::move(served), must(bed.domain.build_channel().build()));
-    const auto exchange = [&](unsigned count) {
+    const auto receive = [&] {
       std::array<arrival, 1> slot;
-      for (; count != 0; --count) {
-        const std::uint32_t size = send(ends.right);
-        CHECK(must(hub.wait(slot, patience)).size() == 1);
-        CHECK(slot[0].message.size() == size);
-        slot[0].message = {};
-      }
+      CHECK(must(hub.wait(slot, patience)).size() == 1);
+      return slot[0].message.size();
     };
-    {
-      const shortened_lists<ibv_srq> shortened(calls.post_srq_recv, accepted);
-      exchange(4);
-      CHECK(hub.receives_posted() == 4 + accepted);
-      CHECK(pool.available() == 16 - hub.receives_posted());
-      exchange(10);
-      CHECK(hub.receives_posted() >= 4);
-    }
-    exchange(10);
-    CHECK(hub.receives_posted() >= 5);
-    CHECK(pool.available() == 16 - hub.receives_posted());
+    exchange_all(calls.post_srq_recv, ends.right, receive, [&] { return hub.receives_posted(); });
   }
   check_places(pool);
 }
