@@ -198,7 +198,7 @@ template <transport Transport, queue_pair_parameter_set Given>
 class queue_pair_builder;
 struct unusable_addresses;
 
-// channel and async
+// wait, pool, hub, core, channel and async
 struct arrival;
 class call_limit;
 template <class Work, class Function>

@@ -32,12 +32,6 @@ pool_place* inbox_state::take_and_fill(bool may_poll) noexcept {
   return is_due() && taken != nullptr ? after_filling(taken) : taken;
 }
 
-VERBSPP_DATA_PATH result<message> inbox_state::message_in(pool_place& taken) noexcept {
-  if (is_due()) [[unlikely]]
-    static_cast<void>(fill());
-  return result<message>(std::in_place, &taken, taken.message_size());
-}
-
 std::optional<error> inbox_state::refusal() noexcept {
   const auto filled = fill();
   if (in_use() == 0 && !filled.has_value()) return filled.assume_error();

@@ -1,17 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <verbspp/base/config.hpp>
 #include <verbspp/base/detail/owned.hpp>
+#include <verbspp/base/result.hpp>
 #include <verbspp/core/detail/channel_core.hpp>
 #include <verbspp/core/detail/inbox_list.hpp>
 #include <verbspp/pool/detail/pool_places.hpp>
 #include <verbspp/pool/message.hpp>
 #include <verbspp/pool/message_pool.hpp>
+#include <verbspp/wait/call_limit.hpp>
 #include <verbspp/work/detail/wr_id.hpp>
 
 #include <cstdint>
 #include <optional>
 #include <utility>
+
+// Instantiates the template while `inbox_state` is not hidden yet. Otherwise, g++ warns that the
+// instance is more visible than its member.
+static_assert(sizeof(verbspp::detail::owned<verbspp::detail::inbox_state>) == sizeof(void*));
 
 #pragma GCC visibility push(hidden)
 
@@ -224,6 +231,12 @@ VERBSPP_DATA_PATH pool_place* inbox_state::take_listed() noexcept {
   --messages;
   --until_due;
   return &arrived.take_first();
+}
+
+VERBSPP_DATA_PATH result<message> inbox_state::message_in(pool_place& taken) noexcept {
+  if (is_due()) [[unlikely]]
+    static_cast<void>(fill());
+  return result<message>(std::in_place, &taken, taken.message_size());
 }
 
 }  // namespace verbspp::detail

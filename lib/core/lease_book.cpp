@@ -6,13 +6,14 @@
 #include <verbspp/device/context.hpp>
 #include <verbspp/work/operations.hpp>
 
+#include <infiniband/verbs.h>
+
 #include <cerrno>
 #include <new>
 #include <utility>
 
 namespace verbspp::detail {
 
-/// The error for an operation that needs memory windows when none are available.
 error without_windows(const char* operation, int errnum) noexcept {
   constexpr const char* hint =
       "this channel or device has no memory windows that requests can bind and invalidate: use "

@@ -18,10 +18,11 @@
 #pragma GCC visibility push(hidden)
 namespace verbspp::detail {
 
-/// The name of the operation in error messages.
+/// The name of granting a lease in error messages.
 inline constexpr const char* granting_lease = "lease memory";
 
 /// The error for an operation that needs memory windows when none are available.
+/// \param errnum the errno of the call that failed; 0 if none did
 [[nodiscard]] error without_windows(const char* operation, int errnum = 0) noexcept;
 
 /// The record of one lease, which belongs to the lease's handle. Between leases, the book keeps

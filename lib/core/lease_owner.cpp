@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/lease_book.hpp"
-#include "quirks/rxe.hpp"
 #include <verbspp/base/destroy_failure.hpp>
-#include <verbspp/base/object_trace.hpp>
 #include <verbspp/core/detail/lease_owner.hpp>
-#include <verbspp/device/context.hpp>
 #include <verbspp/work/operations.hpp>
 
 #include <algorithm>
@@ -45,6 +42,13 @@ std::optional<error> end_by_limit(const error* failure) noexcept {
   const bool is_limit = failure != nullptr &&
                         (*failure == error_kind::timed_out || *failure == error_kind::cancelled);
   return is_limit ? std::optional(*failure) : std::nullopt;
+}
+
+/// Waits for a posted request of a lease, and returns its result.
+transport_result<completed_work> wait_for_result(channel_core& core, const request& posted,
+                                                 call_limit limit) noexcept {
+  core.open_handle();  // `take` removes it from the count
+  return core.take(posted, limit);
 }
 
 result<void> check(const channel_core& core, const lease_request& request) noexcept {
@@ -95,7 +99,7 @@ result<lease_record*> grant_window(channel_core& core, lease_book& book,
   record->granted = request;
   book.open(*record, core);
   if (!waits) return record;
-  const auto bound = core.wait_without_handle(record->bind, until);
+  const auto bound = wait_for_result(core, record->bind, until);
   if (bound.has_value()) return record;
   // The window's current key is unknown, so the window is not reused.
   if (record->core != nullptr) book.close(*record);
@@ -175,7 +179,7 @@ std::optional<error> invalidate(lease_record& record, channel_core& core,
     if (!room.has_value()) return end_by_limit(&room.assume_error());
   }
   if (!record.post_invalidation()) return std::nullopt;
-  const auto done = core.wait_without_handle(*record.invalidation, until);
+  const auto done = wait_for_result(core, *record.invalidation, until);
   record.invalidation.reset();
   record.is_void = done.has_value();
   return record.is_void ? std::nullopt : end_by_limit(done.assume_error().call());
@@ -288,7 +292,7 @@ bool lease_owner::grant_and_then(continuation& next) noexcept {
 
 result<void> lease_owner::granted(channel_core& core) noexcept {
   if (record_->granted.by != lease_by::window) return success();
-  const auto bound = core.wait_without_handle(record_->bind, call_limit::of_channel());
+  const auto bound = wait_for_result(core, record_->bind, call_limit::of_channel());
   if (!bound.has_value()) return error(bound.assume_error());
   return success();
 }

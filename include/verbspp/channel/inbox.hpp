@@ -128,7 +128,6 @@ class inbox {
 
  private:
   friend detail::caller_core;  // takes the places of messages directly
-  friend detail::inbox_state;
 
   explicit inbox(detail::owned<detail::inbox_state>&& state) noexcept;
   [[nodiscard]] static result<inbox> open(detail::channel_core& core, const message_pool& pool,

@@ -12,6 +12,7 @@
 #include <verbspp/memory/access.hpp>
 #include <verbspp/memory/detail/memory_keeper.hpp>
 #include <verbspp/memory/detail/never_free.hpp>
+#include <verbspp/memory/keys.hpp>
 #include <verbspp/memory/memory_region.hpp>
 #include <verbspp/memory/remote_memory.hpp>
 #include <verbspp/memory/window_part.hpp>
@@ -68,11 +69,8 @@ class lease;
 template <class Memory>
 using revoked = finished<Memory, result<void>>;
 
-class continuation;
-
 namespace detail {
 
-class channel_core;
 class awaited_revocation;
 template <class Memory>
 class awaited_return;

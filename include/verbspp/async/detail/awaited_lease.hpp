@@ -7,6 +7,7 @@
 #include <verbspp/base/wait_limit.hpp>
 #include <verbspp/channel/lease.hpp>
 #include <verbspp/core/detail/channel_core.hpp>
+#include <verbspp/core/detail/lease_owner.hpp>
 #include <verbspp/memory/detail/memory_keeper.hpp>
 #include <verbspp/memory/detail/never_free.hpp>
 #include <verbspp/wait/continuation.hpp>

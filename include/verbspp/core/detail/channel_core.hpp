@@ -327,7 +327,8 @@ class channel_core : stoppable_sleep {
 
   /// True if this is the error of a request whose memory the device did not release.
   [[nodiscard]] static bool is_lost(const transport_error& failure) noexcept;
-  /// Takes the memory from the program, and never frees it, if the failure `is_lost`.
+  /// Takes the memory from the program, and never frees it, if the failure `is_lost`. The object is
+  /// then moved from.
   template <class Memory>
   VERBSPP_DATA_PATH static void keep_if_lost(const transport_error& failure,
                                              Memory& owned) noexcept {

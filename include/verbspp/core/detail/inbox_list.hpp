@@ -13,10 +13,6 @@ namespace verbspp::detail {
 struct inbox_state;
 struct pool_place;
 
-// Instantiates the template before a header of lib/ makes `inbox_state` hidden. After that, g++
-// would refuse exported classes with such a member.
-static_assert(sizeof(owned<inbox_state>) == sizeof(void*));
-
 /// The inboxes of a channel, with their posted receives and arrived messages. An inbox that was
 /// destroyed stays in the list until its last posted receive has finished. The functions that
 /// access the state of an inbox are defined in lib/core/inbox_state.hpp.
