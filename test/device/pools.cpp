@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "channels.hpp"
+#include "failing_verb.hpp"
 
 #include <algorithm>
 #include <array>
@@ -122,8 +123,11 @@ TEST_CASE("a pool lends its places as messages until the messages are destroyed"
 
 TEST_CASE("creating a pool of size 0 and taking from a moved-from pool are errors") {
   const testbed bed;
-  CHECK(failure_of(message_pool::create(bed.domain, 0, 8)) == error_kind::invalid_input);
-  CHECK(failure_of(message_pool::create(bed.domain, 8, 0)) == error_kind::invalid_input);
+  for (const error& empty : {failure_of(message_pool::create(bed.domain, 0, 8)),
+                             failure_of(message_pool::create(bed.domain, 8, 0))}) {
+    CHECK(empty == error_kind::invalid_input);
+    CHECK_THAT(empty.message(), Catch::Contains("at least one place"));
+  }
   CHECK(failure_of(message_pool::create(bed.domain, UINT32_MAX, 8)) == error_kind::invalid_input);
   auto pool = must(message_pool::create(bed.domain, 1, 8));
   const auto moved = std::move(pool);
@@ -137,12 +141,17 @@ TEST_CASE("creating a pool of size 0 and taking from a moved-from pool are error
 
 TEST_CASE("messages outlive their pool") {
   const testbed bed;
+  const int objects = live_objects();
   message left;
   {
     const auto pool = must(message_pool::create(bed.domain, 2, 64));
     left = filled(pool, pattern(64, 2));
   }
   CHECK(content_of(left) == pattern(64, 2));
+  CHECK(live_objects() == objects + 1);
+  // The last message releases the memory of the pool.
+  left = message();
+  CHECK(live_objects() == objects);
 }
 
 TEST_CASE("the place of a message returns to the pool when the request has finished") {
@@ -363,6 +372,35 @@ TEST_CASE("the places of receives that the device rejects return to the pool") {
     exchange_all(
         calls.post_recv, ends.left, [&] { return must(arrivals.wait(patience)).size(); },
         [&] { return arrivals.posted(); });
+  }
+  SECTION("by an inbox, and a hub uses the same places after that") {
+    auto left = must(bed.domain.build_channel().build());
+    auto right = must(bed.domain.build_channel().max_receive_work_requests(8).build());
+    inbox arrivals = must(inbox::open(right, pool, {.depth = 8, .refill = 4}));
+    channel_pair ends = connect_channels(std::move(left), std::move(right));
+    {
+      const shortened_lists<ibv_qp> shortened(calls.post_recv, accepted);
+      for (int i = 0; i < 4; ++i) {
+        send(ends.left);
+        static_cast<void>(must(arrivals.wait(patience)));
+      }
+    }
+    const std::uint32_t count = pool.available();
+    CHECK(count == 16 - 4 - accepted);
+    const auto hub = supported(
+        channel_hub::create(bed.domain, pool, {.channels = 1, .receives = count, .refill = 1}),
+        shared_receive_queues);
+    CHECK(pool.available() == 0);
+    auto served = must(bed.domain.build_channel().hub(hub).build());
+    channel_pair others =
+        connect_channels(std::move(served), must(bed.domain.build_channel().build()));
+    std::array<arrival, 1> slot;
+    for (std::uint32_t i = 0; i < count; ++i) {
+      const std::uint32_t size = send(others.right);
+      CHECK(must(hub.wait(slot, patience)).size() == 1);
+      CHECK(slot[0].source == others.left.id());
+      CHECK(slot[0].message.size() == size);
+    }
   }
   SECTION("by a hub") {
     const auto hub = supported(
