@@ -384,6 +384,23 @@ TEST_CASE("arrivals without a completion wake a loop") {
   CHECK(must(clients.poll()).has_value());
 }
 
+TEST_CASE("a loop of a hub is woken for messages that an inbox leaves when it is destroyed") {
+  loop_hub bed;
+  channel_pair ends = bed.connect();
+  std::optional<inbox> messages = must(inbox::open(ends.left, bed.pool));
+  must(ends.right.send({}, patience));
+  std::array<arrival, 4> slots;
+  // The hub reports the channel, but leaves the message for the inbox.
+  serve(bed.hub, [&] { return !must(bed.hub.poll(slots)).empty(); });
+  CHECK_FALSE(slots[0].message);
+  settle(bed.hub);
+  CHECK_FALSE(is_readable(bed.hub.file_descriptor()));
+  messages.reset();
+  CHECK(is_readable(bed.hub.file_descriptor()));
+  REQUIRE(must(bed.hub.poll(slots)).size() == 1);
+  CHECK(slots[0].message);
+}
+
 TEST_CASE("a loop of a hub is notified of a failure once") {
   loop_hub bed;
   channel_pair ends = bed.connect();
