@@ -234,6 +234,23 @@ TEST_CASE(
   CHECK(received == 2 * rounds);
 }
 
+TEST_CASE("a table of clients receives messages again when places return to its hub's pool") {
+  served_hub serving(wait_mode::spin(), 4);
+  channel_pair ends = serving.connect();
+  must(serving.clients.add(std::move(ends.left)));
+  std::vector<message> kept;
+  for (std::uint32_t i = 0; i < 4; ++i) {
+    send(ends.right, serving.from, i);
+    kept.push_back(turn_with_message(serving.clients).second);
+  }
+  CHECK(serving.hub->receives_posted() == 0);
+  auto late = must(ends.right.post_send({.elements = serving.from.gather(0, 8)}));
+  CHECK(failure_of(serving.clients.wait(short_limit)) == error_kind::timed_out);
+  kept.clear();
+  CHECK(turn_with_message(serving.clients).second.size() == 8);
+  must(late.wait(patience));
+}
+
 TEST_CASE("a client is found by its id unless it has a turn") {
   served_hub serving;
   channel_pair ends = serving.connect();
@@ -261,6 +278,34 @@ TEST_CASE("a client is found by its id unless it has a turn") {
         error_kind::not_connected);
   CHECK(serving.clients.size() == 0);
   CHECK(serving.hub->size() == 0);
+}
+
+TEST_CASE("a client that was found with arrivals gets no other turn before its turn ends") {
+  served_hub serving;
+  std::array ends{serving.connect(), serving.connect()};
+  std::array<channel_id, 2> ids;
+  for (std::size_t i = 0; i < 2; ++i) ids[i] = must(serving.clients.add(std::move(ends[i].left)));
+  // Each client gets a first turn.
+  for (int i = 0; i < 2; ++i) static_cast<void>(must(serving.clients.wait(patience)));
+  for (channel_pair& each : ends) send(each.right, serving.from, 1);
+  auto other = turn_with_message(serving.clients);
+  // The hub has now found the messages of both clients.
+  const std::size_t which = other.first.id() == ids[0] ? 1 : 0;
+  std::optional<table::turn> mine = must(serving.clients.find(ids[which], patience));
+  send(ends[which].right, serving.from, 2);
+  {
+    const table::turn ended = std::move(other.first);
+  }
+  CHECK(failure_of(serving.clients.wait(short_limit)) == error_kind::timed_out);
+  mine.reset();
+  std::vector<std::uint32_t> numbers;
+  while (numbers.size() < 2) {
+    auto [last, first] = turn_with_message(serving.clients);
+    CHECK(last.id() == ids[which]);
+    numbers.push_back(number_of(first));
+    while (auto next = last.next()) numbers.push_back(number_of(*next));
+  }
+  CHECK(numbers == std::vector<std::uint32_t>{1, 2});
 }
 
 TEST_CASE("an index is not reused before the turn with its client has ended") {
