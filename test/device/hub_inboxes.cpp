@@ -2,12 +2,17 @@
 // Inboxes of channels whose messages arrive in the pool of a hub, and `channel_hub::poll()`.
 
 #include "../eager.hpp"
+#include "../socket_pair.hpp"
 #include "channels.hpp"
 #include "event_loop.hpp"
 #include <verbspp/coroutine.hpp>
 
 #include <array>
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <filesystem>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
@@ -270,6 +275,78 @@ TEST_CASE("poll() of a hub leaves the messages of channels that have no inbox fo
         return count == 2;
       },
       "both messages");
+}
+
+TEST_CASE("poll() of a hub handles events although it leaves messages for poll(slots)") {
+  served_clients all(2);
+  socket_pair sockets;
+  all.here[1]->watch(sockets[0]);
+  // Once the hub has returned the first message, it has found the second one too, or will find it
+  // in its completion queue.
+  for (int i = 0; i < 2; ++i) send_text(all.there[0], "text");
+  std::array<arrival, 1> slot;
+  static_cast<void>(must(all.hub->wait(slot, patience)));
+  CHECK(slot[0].message);
+  must(all.hub->poll());
+  CHECK(all.here[1]->is_connected());
+  sockets.close(1);
+  must(all.hub->poll());
+  CHECK(all.here[1]->state() == channel_state::broken);
+  static_cast<void>(must(all.hub->wait(slot, patience)));
+  CHECK(slot[0].source == all.here[0]->id());
+  CHECK(slot[0].message);
+}
+
+TEST_CASE("the limits of coroutines wake a sleeping hub and leave it idle") {
+  served_clients all(2, {.channels = 2, .receives = 8, .waiting = wait_mode::sleep()});
+  const auto wait_for_message = [&](channel& link, std::chrono::milliseconds limit) -> routine {
+    inbox messages = must(inbox::open(link, all.pool));
+    VERBSPP_CO_TRYV(co_await messages.async_wait(limit));
+    co_return success();
+  };
+  for (int i = 0; i < 2; ++i) {
+    std::array waiting{wait_for_message(*all.here[0], 2 * short_limit),
+                       wait_for_message(*all.here[1], short_limit)};
+    serve(*all.hub, [&] {
+      must(all.hub->poll());
+      return waiting[0].is_done() && waiting[1].is_done();
+    });
+    for (routine& each : waiting) CHECK(error(failure_of(each.get())) == error_kind::timed_out);
+    wait_until([&] { return !must(all.hub->request_notification()); }, "the hub to need no poll");
+    // If an alarm was reported again and again, the wait would always find an arrival.
+    std::array<arrival, 1> slot;
+    wait_until([&] { return all.hub->wait(slot, short_limit).has_error(); }, "the hub to be idle");
+  }
+}
+
+TEST_CASE("a hub that is destroyed closes its descriptors") {
+  const auto count = [] {
+    return std::ranges::distance(std::filesystem::directory_iterator("/proc/self/fd"));
+  };
+  std::ptrdiff_t before = 0;
+  // The first round opens descriptors that the process keeps.
+  for (int round = 0; round < 3; ++round) {
+    {
+      served_clients all(2, {.channels = 2, .receives = 8, .waiting = wait_mode::sleep()});
+      CHECK(all.hub->file_descriptor() >= 0);
+      const auto wait_for_message = [&](channel& link) -> routine {
+        inbox messages = must(inbox::open(link, all.pool));
+        VERBSPP_CO_TRYV(co_await messages.async_wait(patience));
+        co_return success();
+      };
+      // Each of these coroutines sets an alarm.
+      std::array waiting{wait_for_message(*all.here[0]), wait_for_message(*all.here[1])};
+      for (channel& each : all.there) send_text(each, "text");
+      serve(*all.hub, [&] {
+        must(all.hub->poll());
+        return waiting[0].is_done() && waiting[1].is_done();
+      });
+    }
+    if (round == 0)
+      before = count();
+    else
+      wait_until([&] { return count() <= before; }, "the descriptors to be closed");
+  }
 }
 
 TEST_CASE("an inbox gets the messages of a client in a table") {
