@@ -22,28 +22,6 @@
 using namespace verbspp;
 using namespace verbspp::test;
 
-namespace {
-
-/// Creates a hub that uses a pool. Skips the test if the device has no shared receive queues. The
-/// result is an optional so that a test can destroy the hub early.
-[[nodiscard]] std::optional<channel_hub> hub_with(const testbed& bed, const message_pool& pool,
-                                                  const hub_options& options) {
-  return supported(channel_hub::create(bed.domain, pool, options), shared_receive_queues);
-}
-
-/// Waits for the next message, and returns it. Calls `told` for arrivals that have no message.
-template <class Told>
-[[nodiscard]] arrival next_message(const channel_hub& hub, Told told) {
-  for (;;) {
-    std::array<arrival, 1> slot;
-    static_cast<void>(must(hub.wait(slot, patience)));
-    if (slot[0].message) return std::move(slot[0]);
-    told(slot[0].source);
-  }
-}
-
-}  // namespace
-
 TEST_CASE("a sleeping hub wakes for a message although an earlier event is unread") {
   const testbed bed;
   const auto pool = must(message_pool::create(bed.domain, 48, 128));
@@ -110,6 +88,8 @@ TEST_CASE("a hub with a pool returns messages together with their channels") {
     CHECK(all[1].left.state() == channel_state::broken);
     must(all[0].right.send({.elements = from.gather(0, 5)}));
     CHECK(next_message(*hub, poll_it).source == all[0].left.id());
+    // The place of the failed receive has returned to the pool.
+    CHECK(pool.available() == pool.size() - hub->receives_posted());
   }
   SECTION("a slot that is filled again drops the message that it still contains") {
     std::array<arrival, 2> slots;
@@ -166,6 +146,12 @@ TEST_CASE("a hub with a pool returns messages together with their channels") {
     CHECK(all[2].left.id().index == before.index);
     CHECK(all[2].left.id() != before);
     CHECK(stays.number != all[2].right.endpoint().number);
+    std::array<arrival, 4> slots;
+    hub->wake(before);
+    CHECK(must(hub->poll(slots)).empty());
+    hub->wake(all[2].left.id());
+    CHECK(must(hub->poll(slots)).size() == 1);
+    CHECK(slots[0].source == all[2].left.id());
     must(all[2].right.send({.elements = from.gather(0, 9)}));
     const arrival got = next_message(*hub, poll_it);
     CHECK(got.source == all[2].left.id());
@@ -213,6 +199,12 @@ TEST_CASE("hubs that share a pool return exactly their own places when they are 
   for (unsigned i = 0; i < 20; ++i) exchange(1, i);
   ends[1] = {};
   hubs[1].reset();
+  CHECK(pool.available() == 32);
+  // A later hub may have the address of an earlier one, and post fewer receives.
+  for (const std::uint32_t receives : {8U, 4U, 2U}) {
+    const auto later_hub = hub_with(bed, pool, {.channels = 1, .receives = receives, .refill = 1});
+    CHECK(pool.available() == 32 - receives);
+  }
   CHECK(pool.available() == 32);
   std::vector<message> all;
   std::set<const std::byte*> places;

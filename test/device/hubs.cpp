@@ -102,6 +102,26 @@ TEST_CASE("a hub reports which channel has completions") {
   must(receive.wait(patience));
 }
 
+TEST_CASE("a hub keeps the completions of receives until their channel takes them") {
+  const testbed bed;
+  const auto hub = must(channel_hub::create(bed.domain, {.channels = 1, .completions = 64}));
+  channel_pair ends = connect_to_hub(bed, hub);
+  const buffer<> from(bed.domain, pattern(64, 1));
+  buffer<> to(bed.domain, 64);
+  for (int round = 0; round < 5; ++round) {
+    std::vector<pending<>> receives;
+    for (std::size_t i = 0; i < 4; ++i)
+      receives.push_back(must(ends.left.post_receive({.elements = to.scatter(16 * i, 16)})));
+    for (std::uint32_t size = 1; size <= 4; ++size)
+      must(ends.right.send({.elements = from.gather(0, size)}));
+    std::array<arrival, 4> slots;
+    CHECK_FALSE(must(hub.wait(slots, patience)).empty());
+    CHECK(ends.left.outstanding() == 4);
+    for (std::uint32_t size = 1; size <= 4; ++size)
+      CHECK(must(receives[size - 1].wait(patience)).byte_count() == size);
+  }
+}
+
 TEST_CASE("a stop request ends a hub's wait in each wait mode") {
   const testbed bed;
   for (const wait_mode mode : all_modes) {
@@ -170,6 +190,9 @@ TEST_CASE("a hub refuses invalid options and objects for which it has no room") 
     CHECK(hub.size() == 0);
     CHECK(hub.native_handle() == nullptr);
     CHECK_FALSE(hub == moved);
+    hub.wake({});
+    moved.wake({.index = moved.capacity(), .generation = 1});
+    CHECK(must(moved.poll(slots)).empty());
   }
 }
 

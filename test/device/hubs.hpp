@@ -5,6 +5,8 @@
 
 #include "channels.hpp"
 
+#include <array>
+#include <optional>
 #include <utility>
 
 namespace verbspp::test {
@@ -22,6 +24,25 @@ namespace verbspp::test {
   const endpoint client_end = client.endpoint();
   return {.left = must(std::move(served).handshake(client_end)),
           .right = must(std::move(client).handshake(served_end))};
+}
+
+/// Creates a hub that uses a pool. Skips the test if the device has no shared receive queues. The
+/// result is an optional so that a test can destroy the hub early.
+[[nodiscard]] inline std::optional<channel_hub> hub_with(const testbed& bed,
+                                                         const message_pool& pool,
+                                                         const hub_options& options) {
+  return supported(channel_hub::create(bed.domain, pool, options), shared_receive_queues);
+}
+
+/// Waits for the next message, and returns it. Calls `told` for arrivals that have no message.
+template <class Told>
+[[nodiscard]] arrival next_message(const channel_hub& hub, Told told) {
+  for (;;) {
+    std::array<arrival, 1> slot;
+    static_cast<void>(must(hub.wait(slot, patience)));
+    if (slot[0].message) return std::move(slot[0]);
+    told(slot[0].source);
+  }
 }
 
 }  // namespace verbspp::test
