@@ -140,6 +140,9 @@ void hub_state::detach(hub_member& member, bool is_destroyed) noexcept {
 
 void hub_state::leave(hub_member& member) noexcept {
   const brief_guard guard(lock_);
+  // If a channel could not be built completely, it is still attached.
+  rows_.clear_number(member);
+  room_.give_back(std::exchange(member.expected_, 0));
   drop_arrivals(rows_.of(member));
   rows_.remove(rows_.of(member));
 }

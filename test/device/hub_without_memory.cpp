@@ -62,11 +62,13 @@ TEST_CASE("creating a pool or a hub or its channel without memory is an error") 
   CHECK(failures_without_memory([&] { return message_pool::create(bed.domain, 8, 64); }) >= 1);
   CHECK(failures_without_memory([&] { return channel_hub::create(bed.domain); }) >= 2);
   const auto hub = must(channel_hub::create(bed.domain));
+  const std::uint64_t room = hub.room();
   CHECK(failures_without_memory([&] {
           const auto made = bed.domain.build_channel().hub(hub).build();
           return made.has_value() ? result<void>(success()) : result<void>(made.assume_error());
         }) >= 1);
   CHECK(hub.size() == 0);
+  CHECK(hub.room() == room);
 }
 
 }  // namespace verbspp::test

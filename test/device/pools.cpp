@@ -341,14 +341,18 @@ TEST_CASE("the places of receives that the device rejects return to the pool") {
   const unsigned accepted = GENERATE(1U, 3U);
   const buffer<> from(bed.domain, pattern(64, 1));
   auto& calls = bed.domain.context().native_handle()->ops;
+  std::uint32_t sent = 0;
+  const auto send = [&](channel& by) {
+    must(by.send({.elements = from.gather(0, sent)}, patience));
+    return sent++;
+  };
   // Sends messages while the device rejects receives, and then while it accepts all of them.
   // `receive()` returns the size of the next message, and `posted()` the number of receives.
   const auto exchange_all = [&](auto& post, channel& sender, auto receive, auto posted) {
-    std::uint32_t sent = 0;
     const auto exchange = [&](unsigned count) {
-      for (; count != 0; --count, ++sent) {
-        must(sender.send({.elements = from.gather(0, sent)}, patience));
-        CHECK(receive() == sent);
+      for (; count != 0; --count) {
+        const std::uint32_t size = send(sender);
+        CHECK(receive() == size);
       }
     };
     {
