@@ -92,7 +92,7 @@ struct channel_tag {};
 /// channel does not support fails at run time (`not_supported`), since channels of all transports
 /// have the same type.
 ///
-/// `Poster` has a function `take(operation, channel_tag)`, which is called for operations of both
+/// `Poster` has a function `submit(operation, channel_tag)`, which is called for operations of both
 /// queues. In a `State` before `ready_to_send`, only receive requests are accepted.
 /// \errors those of a queue pair; `not_connected` if the channel is not connected, unless a
 /// prepared channel gets a receive; `not_supported` for an operation that UC does not support, or
@@ -151,25 +151,25 @@ class posting_operations : public channel_operations<Poster, State> {
   template <class Memory>
     requires GoesWithWork<Memory> && FillableMemory<Memory>
   [[nodiscard]] VERBSPP_DATA_PATH auto post_receive(Memory&& memory) noexcept {
-    return take(receive_operation(), std::forward<Memory>(memory));
+    return submit(receive_operation(), std::forward<Memory>(memory));
   }
   template <class Memory>
     requires GoesWithWork<Memory> && AcceptsSends<State>
   [[nodiscard]] VERBSPP_DATA_PATH auto post_send(Memory&& memory,
                                                  const send_operation& rest = {}) noexcept {
-    return take(rest, std::forward<Memory>(memory));
+    return submit(rest, std::forward<Memory>(memory));
   }
   template <class Memory>
     requires GoesWithWork<Memory> && AcceptsSends<State>
   [[nodiscard]] VERBSPP_DATA_PATH auto post_write(Memory&& memory,
                                                   const write_operation& rest) noexcept {
-    return take(rest, std::forward<Memory>(memory));
+    return submit(rest, std::forward<Memory>(memory));
   }
   template <class Memory>
     requires GoesWithWork<Memory> && FillableMemory<Memory> && AcceptsSends<State>
   [[nodiscard]] VERBSPP_DATA_PATH auto post_read(Memory&& memory,
                                                  const read_operation& rest) noexcept {
-    return take(rest, std::forward<Memory>(memory));
+    return submit(rest, std::forward<Memory>(memory));
   }
 
   template <class Memory>
@@ -197,8 +197,8 @@ class posting_operations : public channel_operations<Poster, State> {
   friend receive_queue_operations<Poster, State, receive_queue_kind::own, channel_tag>;
 
   template <class Operation>
-  [[nodiscard]] VERBSPP_DATA_PATH auto take(const Operation& operation,
-                                            channel_tag /*tag*/) noexcept {
+  [[nodiscard]] VERBSPP_DATA_PATH auto submit(const Operation& operation,
+                                              channel_tag /*tag*/) noexcept {
     using posted = result<typename Poster::borrowing_handle>;
     detail::channel_core& core = poster().core();
     detail::request made;
@@ -210,7 +210,7 @@ class posting_operations : public channel_operations<Poster, State> {
 
   template <class Operation, class Memory>
     requires GoesWithWork<Memory>
-  [[nodiscard]] VERBSPP_DATA_PATH auto take(const Operation& rest, Memory&& memory) noexcept {
+  [[nodiscard]] VERBSPP_DATA_PATH auto submit(const Operation& rest, Memory&& memory) noexcept {
     constexpr bool is_kept = detail::is_kept<Operation, Memory>;
     using handle = std::conditional_t<is_kept, typename Poster::keeping_handle,
                                       pending<std::remove_cvref_t<Memory>>>;

@@ -60,7 +60,7 @@ class channel_batch : public send_queue_operations<channel_batch<Requests, List>
                                posting_interface::standard, channel_tag>;
 
   template <class Operation>
-  VERBSPP_DATA_PATH void take(const Operation& operation, channel_tag /*tag*/) noexcept {
+  VERBSPP_DATA_PATH void submit(const Operation& operation, channel_tag /*tag*/) noexcept {
     using traits = operation_traits<Operation>;
     if (const auto objection = core_.objection(operation)) [[unlikely]]
       return list_.refuse(*objection);
@@ -224,8 +224,8 @@ class basic_stream : public detail::scope_base, public channel_operations<basic_
                                   receive_queue_kind::own, channel_tag>;
 
   template <class Operation>
-  [[nodiscard]] VERBSPP_DATA_PATH result<void> take(const Operation& operation,
-                                                    channel_tag /*tag*/) noexcept {
+  [[nodiscard]] VERBSPP_DATA_PATH result<void> submit(const Operation& operation,
+                                                      channel_tag /*tag*/) noexcept {
     detail::request made;
     detail::posting_terms terms{.scope = &state_, .waits_for_room = Waits, .has_handle = false};
     if constexpr (std::is_same_v<Operation, receive_operation>) {

@@ -523,8 +523,8 @@ class VERBSPP_CONSUMABLE queue_pair
   friend receive_queue_operations<queue_pair, State, Receives>;
 
   template <class Operation>
-  [[nodiscard]] VERBSPP_DATA_PATH result<void> take(const Operation& operation,
-                                                    work_tag tag) noexcept {
+  [[nodiscard]] VERBSPP_DATA_PATH result<void> submit(const Operation& operation,
+                                                      work_tag tag) noexcept {
     if constexpr (operation_traits<Operation>::only_extended) {
       detail::assert_not_in_batch(native_qp());
       detail::extended_posting<Transport, ibv_qp_ex> call(native_extended());
@@ -537,8 +537,8 @@ class VERBSPP_CONSUMABLE queue_pair
       return detail::post_one<Transport>(native_qp(), data_.capacities, operation, tag);
     }
   }
-  [[nodiscard]] VERBSPP_DATA_PATH result<void> take(const receive_operation& operation,
-                                                    receive_tag tag) noexcept {
+  [[nodiscard]] VERBSPP_DATA_PATH result<void> submit(const receive_operation& operation,
+                                                      receive_tag tag) noexcept {
     if constexpr (shortest_receive != 0)
       if (operation.elements.total_length() < shortest_receive) [[unlikely]]
         return detail::no_room_for_header(operation.elements.total_length());
@@ -547,7 +547,7 @@ class VERBSPP_CONSUMABLE queue_pair
         [this](auto* list, auto* rejected) { return ibv_post_recv(native_qp(), list, rejected); });
   }
   template <memory_window_type Type, access_flags Rights>
-  [[nodiscard]] VERBSPP_DATA_PATH result<remote_memory<Rights>> take_bind(
+  [[nodiscard]] VERBSPP_DATA_PATH result<remote_memory<Rights>> submit_bind(
       memory_window<Type>& window, const window_part<Rights>& part, bind_options options,
       work_tag tag) noexcept {
     ibv_mw* const native = window.native_handle();
@@ -557,7 +557,7 @@ class VERBSPP_CONSUMABLE queue_pair
                                         : detail::binding_at_once);
     if constexpr (Type == memory_window_type::type_2) {
       const detail::bind_operation bind(native, part, options);
-      VERBSPP_TRYV(take(bind, tag));
+      VERBSPP_TRYV(submit(bind, tag));
       native->rkey = bind.rkey;
     } else {
       if (!detail::is_of_domain(native, part.native())) [[unlikely]]

@@ -261,7 +261,7 @@ class receive_batch
  private:
   friend receive_queue_operations<receive_batch, queue_pair_state::init, receive_queue_kind::own>;
 
-  VERBSPP_DATA_PATH void take(const receive_operation& operation, receive_tag tag) noexcept {
+  VERBSPP_DATA_PATH void submit(const receive_operation& operation, receive_tag tag) noexcept {
     if constexpr (Shortest != 0)
       if (operation.elements.total_length() < Shortest) [[unlikely]]
         return list_.refuse(detail::no_room_for_header(operation.elements.total_length()));
@@ -305,7 +305,7 @@ class send_batch
   };
 
   template <class Operation>
-  VERBSPP_DATA_PATH void take(const Operation& operation, work_tag tag) noexcept {
+  VERBSPP_DATA_PATH void submit(const Operation& operation, work_tag tag) noexcept {
     if constexpr (Posting == posting_interface::extended) {
       list_.add(operation, tag);
     } else {
@@ -317,10 +317,10 @@ class send_batch
   }
   template <memory_window_type Type, access_flags Rights>
     requires BoundByRequest<Type>
-  [[nodiscard]] VERBSPP_DATA_PATH remote_memory<Rights> take_bind(memory_window<Type>& window,
-                                                                  const window_part<Rights>& part,
-                                                                  bind_options options,
-                                                                  work_tag tag) noexcept {
+  [[nodiscard]] VERBSPP_DATA_PATH remote_memory<Rights> submit_bind(memory_window<Type>& window,
+                                                                    const window_part<Rights>& part,
+                                                                    bind_options options,
+                                                                    work_tag tag) noexcept {
     if (window.native_handle() == nullptr) [[unlikely]] {
       list_.refuse(detail::window_is_gone("bind in a batch"));
       return part.remote(window.rkey());
@@ -330,7 +330,7 @@ class send_batch
       list_.refuse(detail::batch_too_long("binds in the batch", Requests + 1, Requests));
     } else {
       bound_[binds_++] = {bind.window, bind.rkey, list_.next_place()};
-      take(bind, tag);
+      submit(bind, tag);
     }
     return part.remote(remote_key(bind.rkey));
   }

@@ -10,8 +10,8 @@
 namespace verbspp {
 
 /// The operations that a receive queue offers. `Poster`, which inherits from this class, is a queue
-/// pair, a channel, a scope, a stream or a batch of receives. Its `take(operation, tag)` posts the
-/// receive, or adds it to the batch.
+/// pair, a channel, a scope, a stream or a batch of receives. Its `submit(operation, tag)` posts
+/// the receive, or adds it to the batch.
 ///
 /// The memory belongs to the device until the receive has completed. On UD, the first 40 bytes of
 /// the memory are reserved for the global route header, and `received_datagram` returns the payload
@@ -27,7 +27,7 @@ class VERBSPP_CONSUMABLE receive_queue_operations {
       const receive_operation& operation, Tag tag = {}) noexcept VERBSPP_NONBLOCKING
     requires OwnReceiveQueue<Receives> && AcceptsReceives<State>
   {
-    return static_cast<Poster&>(*this).take(operation, tag);
+    return static_cast<Poster&>(*this).submit(operation, tag);
   }
   VERBSPP_DETAIL_OTHERWISE(
       post_receive, (OwnReceiveQueue<Receives> && AcceptsReceives<State>),

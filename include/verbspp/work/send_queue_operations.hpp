@@ -31,8 +31,8 @@ using sent_by = std::conditional_t<Transport == transport::ud, datagram_operatio
 /// `Poster` inherits from this class, and processes each operation in its own way: a queue pair or
 /// a stream posts it and returns a `result<void>`; a channel or a scope posts it and returns a
 /// handle in a `result`; a batch adds it to the requests that will be posted together, and returns
-/// nothing. `Poster` has `take(operation, tag)`. A queue pair and its batches also have
-/// `take_bind(window, part, options, tag)`, which returns the handle for peers; a queue pair
+/// nothing. `Poster` has `submit(operation, tag)`. A queue pair and its batches also have
+/// `submit_bind(window, part, options, tag)`, which returns the handle for peers; a queue pair
 /// returns it in a `result`. A call does not compile if the transport, the state or the posting
 /// interface does not allow the operation. `Tag` is the type of the argument with which a caller
 /// tracks its request; it is an empty class if `Poster` tracks the requests.
@@ -54,7 +54,7 @@ class VERBSPP_CONSUMABLE send_queue_operations {
       const detail::sent_by<Transport>& operation, Tag tag = {}) noexcept VERBSPP_NONBLOCKING
     requires AcceptsSends<State>
   {
-    return poster().take(operation, tag);
+    return poster().submit(operation, tag);
   }
   VERBSPP_DETAIL_OTHERWISE(
       post_send, (Transport != transport::ud && AcceptsSends<State>),
@@ -72,7 +72,7 @@ class VERBSPP_CONSUMABLE send_queue_operations {
       const write_operation& operation, Tag tag = {}) noexcept VERBSPP_NONBLOCKING
     requires CarriesWrites<Transport> && AcceptsSends<State>
   {
-    return poster().take(operation, tag);
+    return poster().submit(operation, tag);
   }
   VERBSPP_DETAIL_OTHERWISE(
       post_write, (CarriesWrites<Transport> && AcceptsSends<State>),
@@ -86,7 +86,7 @@ class VERBSPP_CONSUMABLE send_queue_operations {
       const read_operation& operation, Tag tag = {}) noexcept VERBSPP_NONBLOCKING
     requires CarriesReads<Transport> && AcceptsSends<State>
   {
-    return poster().take(operation, tag);
+    return poster().submit(operation, tag);
   }
   VERBSPP_DETAIL_OTHERWISE(
       post_read, (CarriesReads<Transport> && AcceptsSends<State>),
@@ -101,7 +101,7 @@ class VERBSPP_CONSUMABLE send_queue_operations {
       const compare_and_swap_operation& operation, Tag tag = {}) noexcept VERBSPP_NONBLOCKING
     requires CarriesAtomics<Transport> && AcceptsSends<State>
   {
-    return poster().take(operation, tag);
+    return poster().submit(operation, tag);
   }
   VERBSPP_DETAIL_OTHERWISE(
       post_compare_and_swap, (CarriesAtomics<Transport> && AcceptsSends<State>),
@@ -114,7 +114,7 @@ class VERBSPP_CONSUMABLE send_queue_operations {
       const fetch_and_add_operation& operation, Tag tag = {}) noexcept VERBSPP_NONBLOCKING
     requires CarriesAtomics<Transport> && AcceptsSends<State>
   {
-    return poster().take(operation, tag);
+    return poster().submit(operation, tag);
   }
   VERBSPP_DETAIL_OTHERWISE(
       post_fetch_and_add, (CarriesAtomics<Transport> && AcceptsSends<State>),
@@ -131,7 +131,7 @@ class VERBSPP_CONSUMABLE send_queue_operations {
              LibibverbsWritesAtomically<detail::dependent<ibv_qp_ex, Transport>> &&
              AcceptsSends<State>
   {
-    return poster().take(operation, tag);
+    return poster().submit(operation, tag);
   }
   VERBSPP_DETAIL_OTHERWISE(
       post_atomic_write,
@@ -148,7 +148,7 @@ class VERBSPP_CONSUMABLE send_queue_operations {
     requires CarriesAcknowledgedWrites<Transport> && PostsExtended<Posting> &&
              LibibverbsFlushes<detail::dependent<ibv_qp_ex, Transport>> && AcceptsSends<State>
   {
-    return poster().take(operation, tag);
+    return poster().submit(operation, tag);
   }
   VERBSPP_DETAIL_OTHERWISE(
       post_flush,
@@ -163,7 +163,7 @@ class VERBSPP_CONSUMABLE send_queue_operations {
       const send_with_invalidate_operation& operation, Tag tag = {}) noexcept VERBSPP_NONBLOCKING
     requires CarriesInvalidation<Transport> && AcceptsSends<State>
   {
-    return poster().take(operation, tag);
+    return poster().submit(operation, tag);
   }
   VERBSPP_DETAIL_OTHERWISE(post_send_with_invalidate,
                            (CarriesInvalidation<Transport> && AcceptsSends<State>),
@@ -177,7 +177,7 @@ class VERBSPP_CONSUMABLE send_queue_operations {
       const local_invalidate_operation& operation, Tag tag = {}) noexcept VERBSPP_NONBLOCKING
     requires CarriesInvalidation<Transport> && AcceptsSends<State>
   {
-    return poster().take(operation, tag);
+    return poster().submit(operation, tag);
   }
   VERBSPP_DETAIL_OTHERWISE(
       post_local_invalidate, (CarriesInvalidation<Transport> && AcceptsSends<State>),
@@ -198,13 +198,13 @@ class VERBSPP_CONSUMABLE send_queue_operations {
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH auto post_bind(
       memory_window<Type>& window, const window_part<Rights>& part, bind_options options,
       Tag tag) noexcept {
-    return poster().take_bind(window, part, options, tag);
+    return poster().submit_bind(window, part, options, tag);
   }
   template <memory_window_type Type, access_flags Rights>
     requires BindsWindows<Transport> && AcceptsSends<State>
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH auto post_bind(
       memory_window<Type>& window, const window_part<Rights>& part, Tag tag = {}) noexcept {
-    return poster().take_bind(window, part, bind_options{}, tag);
+    return poster().submit_bind(window, part, bind_options{}, tag);
   }
 
  protected:
