@@ -1,6 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
 /// The completions of a channel's requests, and the results of the requests.
+///
+/// `collect` (channel_core.hpp) completes one successful request that keeps no memory itself. For
+/// all else, it calls these functions:
+///
+///     collect_with_care ──┬─> collect_own ──────> complete_next, or complete_all
+///     (needs_care)        └─> collect_counted ─┬> complete_all
+///                                              └> collect_from_hub ─> take_found
+///     complete_all, take_found ─> complete ─┬─> complete_receive
+///                                           └─> complete_failed ─> fail_send, fail_receive
 #include "core/channel_member.hpp"
 #include "core/inbox_state.hpp"
 #include "core/lease_book.hpp"
@@ -22,7 +31,7 @@ constexpr char lost_memory[] =
 
 VERBSPP_DATA_PATH void channel_core::complete_receive(const ibv_wc& completion) noexcept {
   const auto note_invalidated = [&] {
-    if ((completion.wc_flags & IBV_WC_WITH_INV) != 0 && leases_ != nullptr) [[unlikely]]
+    if ((completion.wc_flags & IBV_WC_WITH_INV) != 0 && leases_) [[unlikely]]
       leases_->note_invalidated(completion.invalidated_rkey);
   };
   if (inbox_state* const inbox = inboxes_.find(completion.wr_id)) {
@@ -167,10 +176,10 @@ void channel_core::fail_receive(receive_slot& slot, std::uint32_t status,
 
 void channel_core::fail_receive(inbox_state& inbox, std::uint32_t status,
                                 std::uint32_t vendor_code) noexcept {
-  pool_place& place = inboxes_.take_posted(inbox);
+  pool_place& place = inbox.take_posted();
   const std::uint32_t number = place.number();
   place.end_receive();
-  inboxes_.note_ended(inbox);
+  inbox.note_ended();
   receives_.note_left();
   if (!guard_.is_lost()) place.give_back_unfilled();
   note_failure(connection_.failed(status, vendor_code, number, work_operation::receive), nullptr);

@@ -23,7 +23,7 @@ result<std::uint32_t> channel_core::post_receives(inbox_state& inbox,
   if (returned != 0) [[unlikely]]
     count = batch.drop_rejected(rejected);
   if (count != 0) inbox.places_posted.append(batch);
-  inboxes_.note_posted(inbox, count);
+  inbox.note_posted(count);
   receives_.note_posted(count);
   if (returned == 0) return count;
   return post_failure(returned, posting_receive, 1, connection_.capacities().max_receive_elements);
@@ -63,8 +63,8 @@ bool channel_core::take_shared_messages() noexcept {
   if (inbox == nullptr || !member_->hub) return false;
   bool is_short = false;
   const std::uint32_t count = member_->hub->take_messages(*member_.get(), inbox->arrived, is_short);
+  inbox->note_posted(count);
   inbox->messages += count;
-  inbox->until_due += static_cast<int>(count);
   return is_short;
 }
 

@@ -43,6 +43,23 @@ struct [[gnu::visibility("hidden")]] inbox_state {
   }
   /// The number of posted receives.
   [[nodiscard]] std::uint32_t posted() const noexcept { return in_use() - messages; }
+
+  /// Counts places that the inbox uses from now on: those of receives that were posted, or of
+  /// messages that the hub has received.
+  VERBSPP_DATA_PATH void note_posted(std::uint32_t count) noexcept {
+    until_due += static_cast<int>(count);
+  }
+  /// Removes and returns the place of the receive that completes next. The place still counts as in
+  /// use: the caller then calls `inbox_list::deliver` or `note_ended`.
+  /// \pre a receive is posted
+  [[nodiscard]] VERBSPP_DATA_PATH pool_place& take_posted() noexcept {
+    pool_place& place = places_posted.take_first();
+    place.reset_wr_id();
+    return place;
+  }
+  /// Records that the inbox no longer uses a place.
+  VERBSPP_DATA_PATH void note_ended() noexcept { --until_due; }
+
   /// Takes the next message if one has arrived, but does not call `fill`.
   /// \param may_poll false if a poll has just found that there are no more completions
   [[nodiscard]] pool_place* take(bool may_poll = true) noexcept;
@@ -135,18 +152,6 @@ inline bool inbox_list::has_messages() const noexcept {
   return each != nullptr;
 }
 
-VERBSPP_DATA_PATH void inbox_list::note_posted(inbox_state& inbox, std::uint32_t count) noexcept {
-  inbox.until_due += static_cast<int>(count);
-}
-
-VERBSPP_DATA_PATH pool_place& inbox_list::take_posted(inbox_state& inbox) noexcept {
-  pool_place& place = inbox.places_posted.take_first();
-  place.reset_wr_id();
-  return place;
-}
-
-VERBSPP_DATA_PATH void inbox_list::note_ended(inbox_state& inbox) noexcept { --inbox.until_due; }
-
 template <class Fail>
 void inbox_list::flush(Fail fail) noexcept {
   for (inbox_state* each = first_; each != nullptr;) {
@@ -162,7 +167,7 @@ void inbox_list::flush(Fail fail) noexcept {
 VERBSPP_DATA_PATH void inbox_list::deliver(inbox_state& inbox, pool_place& place) noexcept {
   if (inbox.itself) [[unlikely]] {
     place.give_back();
-    note_ended(inbox);
+    inbox.note_ended();
     return delete_if_finished(inbox);
   }
   ++inbox.messages;
@@ -171,7 +176,7 @@ VERBSPP_DATA_PATH void inbox_list::deliver(inbox_state& inbox, pool_place& place
 
 VERBSPP_DATA_PATH pool_place& channel_core::receive_message(inbox_state& inbox,
                                                             const ibv_wc& completion) noexcept {
-  pool_place& place = inboxes_.take_posted(inbox);
+  pool_place& place = inbox.take_posted();
   receives_.note_left();
   place.fill(completion, {});
   return place;
@@ -200,7 +205,7 @@ VERBSPP_DATA_PATH pool_place* channel_core::take_message(inbox_state& inbox) noe
   pool_place* const taken = collect_message(inbox, may_poll);
   if (taken == nullptr) [[unlikely]]
     return inbox.take_and_fill(may_poll);
-  inboxes_.note_ended(inbox);
+  inbox.note_ended();
   if (inbox.is_due()) [[unlikely]]
     return inbox.after_filling(taken);
   return taken;
@@ -211,7 +216,7 @@ VERBSPP_DATA_PATH bool channel_core::collect(inbox_state& inbox, pool_place*& ta
     return collect_with_care();
   bool may_poll = false;
   taken = collect_message(inbox, may_poll);
-  if (taken != nullptr) inboxes_.note_ended(inbox);
+  if (taken != nullptr) inbox.note_ended();
   return may_poll;
 }
 
@@ -229,7 +234,7 @@ VERBSPP_DATA_PATH pool_place* inbox_state::take_arrived() noexcept {
 VERBSPP_DATA_PATH pool_place* inbox_state::take_listed() noexcept {
   if (arrived.is_empty()) return nullptr;
   --messages;
-  --until_due;
+  note_ended();
   return &arrived.take_first();
 }
 

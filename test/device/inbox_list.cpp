@@ -33,11 +33,11 @@ struct inboxes {
       REQUIRE(place != nullptr);
       inbox.places_posted.append(*place);
     }
-    list.note_posted(inbox, count);
+    inbox.note_posted(count);
   }
   /// Completes the next receive of an inbox. \returns its place
   pool_place& complete(inbox_state& inbox) {
-    pool_place& place = list.take_posted(inbox);
+    pool_place& place = inbox.take_posted();
     place.fill(completed_work(0, 64, 0, 0));
     list.deliver(inbox, place);
     return place;
@@ -47,8 +47,8 @@ struct inboxes {
     std::vector<const inbox_state*> failed;
     list.flush([&](inbox_state& inbox) {
       failed.push_back(&inbox);
-      list.take_posted(inbox).give_back_unfilled();
-      list.note_ended(inbox);
+      inbox.take_posted().give_back_unfilled();
+      inbox.note_ended();
       list.delete_if_finished(inbox);
     });
     return failed;

@@ -42,25 +42,12 @@ class inbox_list {
   [[nodiscard]] inbox_state* shared() const noexcept { return shared_; }
   void set_shared(inbox_state& inbox) noexcept { shared_ = &inbox; }
 
-  // Receives.
-
-  /// Records receives that were posted, whose places are in the list of the inbox already.
-  void note_posted(inbox_state& inbox, std::uint32_t count) noexcept;
-  /// Removes and returns the place of the receive that completes next. The place still counts as in
-  /// use: the caller then calls `deliver` or `note_ended`.
-  /// \pre a receive is posted
-  [[nodiscard]] pool_place& take_posted(inbox_state& inbox) noexcept;
-  /// Records that the inbox no longer uses a place that `take_posted` has returned.
-  void note_ended(inbox_state& inbox) noexcept;
   /// Deletes the state of a destroyed inbox that has no posted receives; otherwise a no-op.
   void delete_if_finished(inbox_state& inbox) noexcept;
   /// Gives each inbox a new tag, and calls `fail(inbox)` for each of its posted receives. `fail`
-  /// must call `take_posted` and `note_ended`, and may call `delete_if_finished`.
+  /// must call the inbox's `take_posted` and `note_ended`, and may call `delete_if_finished`.
   template <class Fail>
   void flush(Fail fail) noexcept;
-
-  // Messages.
-
   /// Adds a message to an inbox. If the inbox was destroyed, the place returns to the pool instead.
   void deliver(inbox_state& inbox, pool_place& place) noexcept;
 
