@@ -39,10 +39,7 @@ channel_core::channel_core(const channel_settings& settings) noexcept
   }
 }
 
-channel_core::~channel_core() {
-  delete leases_;
-  leave_hub();
-}
+channel_core::~channel_core() { leave_hub(); }
 
 channel_core& channel_core::empty() noexcept {
   thread_local channel_core none{channel_settings()};
@@ -240,7 +237,7 @@ void channel_core::end_connection(const error& root) noexcept {
 void channel_core::destroy_queue_pair() noexcept {
   const bool had_one = connection_.has_queue_pair();
   if (had_one) {
-    if (leases_ != nullptr) leases_->before_destruction();
+    if (leases_) leases_->before_destruction();
     // Some devices drop the completions of a queue pair when it is destroyed, but the hub needs all
     // of them.
     if (member_) member_->hub->take_all(connection_.stopped_at());
@@ -248,7 +245,7 @@ void channel_core::destroy_queue_pair() noexcept {
     // If the queue pair could not be destroyed, the device may still access the memory.
     guard_.set_lost(errnum != 0);
     if (guard_.is_lost()) need_care_to_collect();
-    if (leases_ != nullptr) leases_->after_destruction(errnum);
+    if (leases_) leases_->after_destruction(errnum);
   }
   if (member_) {
     static_cast<void>(take_shared_messages());

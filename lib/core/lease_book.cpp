@@ -38,6 +38,7 @@ bool lease_record::post_invalidation() noexcept {
   if (invalidation) return true;
   request posted;
   if (!core->post(local_invalidate_operation{.rkey = key}, posted).has_value()) return false;
+  core->sends().note_unheld(posted.number);
   invalidation = posted;
   return true;
 }

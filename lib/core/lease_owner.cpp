@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/lease_book.hpp"
 #include <verbspp/base/destroy_failure.hpp>
+#include <verbspp/base/detail/owned.hpp>
 #include <verbspp/core/detail/lease_owner.hpp>
 #include <verbspp/work/operations.hpp>
 
@@ -66,11 +67,12 @@ result<void> check(const channel_core& core, const lease_request& request) noexc
   return success();
 }
 
-result<lease_book*> book_of(channel_core& core) noexcept {
-  lease_book*& book = core.leases();
-  if (book == nullptr) book = new (std::nothrow) lease_book();
-  if (book == nullptr) return error::from_errno(ENOMEM, granting_lease);
-  return book;
+/// The book of the channel's leases, which is created for the first lease.
+result<lease_book*> open_book(channel_core& core) noexcept {
+  owned<lease_book>& book = core.leases();
+  if (!book) book = owned<lease_book>(new (std::nothrow) lease_book());
+  if (!book) return error::from_errno(ENOMEM, granting_lease);
+  return book.get();
 }
 
 result<lease_record*> grant_window(channel_core& core, lease_book& book,
@@ -98,7 +100,10 @@ result<lease_record*> grant_window(channel_core& core, lease_book& book,
   record->is_void = false;
   record->granted = request;
   book.open(*record, core);
-  if (!waits) return record;
+  if (!waits) {
+    core.sends().note_unheld(record->bind.number);
+    return record;
+  }
   const auto bound = wait_for_result(core, record->bind, until);
   if (bound.has_value()) return record;
   // The window's current key is unknown, so the window is not reused.
@@ -148,7 +153,7 @@ result<lease_record*> grant_any(channel_core& core, const lease_request& request
   const wait_limit until = limit.begin(core.connection().settings().default_limit);
   if (limit.has_passed()) return channel_core::ended_before(until);
   VERBSPP_TRYV(check(core, request));
-  VERBSPP_TRY(book, book_of(core));
+  VERBSPP_TRY(book, open_book(core));
   switch (request.by) {
     case lease_by::window:
       return grant_window(core, *book, request, waits, until);
@@ -253,8 +258,9 @@ std::chrono::nanoseconds limit_of_drop(const lease_record& record) noexcept {
   return std::min(longest_drop, record.core->connection().settings().default_limit);
 }
 
+/// The book of the lease's channel; null if the lease has ended.
 lease_book* book_of(const lease_record& record) noexcept {
-  return record.core != nullptr ? record.core->leases() : nullptr;
+  return record.core != nullptr ? record.core->leases().get() : nullptr;
 }
 
 }  // namespace

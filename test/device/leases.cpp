@@ -204,6 +204,21 @@ TEST_CASE_METHOD(memory_for_windows, "several leases of the same bytes can be op
   }
 }
 
+TEST_CASE_METHOD(memory_for_windows, "a lease that is being granted does not hide a result") {
+  const buffer<> from(bed.domain, pattern(64, 1));
+  buffer<> to(bed.domain, 64);
+  auto received = must(bed.owner.post_receive({.elements = to.scatter()}));
+  must(bed.peer.send({.elements = from.gather()}));
+  // The peer has posted no receive yet, so neither this send nor the bind after it completes.
+  auto sent = must(bed.owner.post_send({.elements = from.gather()}));
+  const auto lease =
+      must(bed.owner.post_lease(memory.region().window_part<both_ways>(0, 64).value()));
+  for (int i = 0; i < 2; ++i) CHECK(must(bed.owner.wait(short_limit)) == wait_end::completions);
+  must(received.wait(patience));
+  must(bed.peer.receive({.elements = to.scatter()}));
+  must(sent.wait(patience));
+}
+
 TEST_CASE("dropping a lease or assigning to it revokes its access") {
   for_each_way([]<lease_by By>(lease_bed& bed) {
     leased_memory memory(bed.domain, 64);

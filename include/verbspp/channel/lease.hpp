@@ -345,12 +345,12 @@ class lease_operations {
   template <access_flags Rights>
   [[nodiscard]] result<verbspp::lease<Rights>> lease(
       const window_part<Rights>& part, call_limit limit = call_limit::of_channel()) noexcept {
-    return borrow<Rights>(request_of(part), true, limit, {});
+    return grant<Rights>(request_of(part), true, limit, {});
   }
   template <access_flags Rights>
   [[nodiscard]] result<verbspp::lease<Rights>> post_lease(
       const window_part<Rights>& part) noexcept {
-    return borrow<Rights>(request_of(part), false, call_limit::of_channel(), {});
+    return grant<Rights>(request_of(part), false, call_limit::of_channel(), {});
   }
   template <access_flags Rights>
   [[nodiscard]] detail::awaited_lease<verbspp::lease<Rights>> async_lease(
@@ -365,7 +365,7 @@ class lease_operations {
       const memory_region<OfRegion>& region, std::size_t offset, std::size_t length,
       call_limit limit = call_limit::of_channel()) noexcept {
     VERBSPP_TRY(part, detail::part_of<Rights>(region, offset, length, By));
-    return borrow<Rights>(part, true, limit, {});
+    return grant<Rights>(part, true, limit, {});
   }
   template <access_flags Rights, lease_by By = lease_by::window, access_flags OfRegion>
     requires LeasableWith<OfRegion, Rights, By>
@@ -373,7 +373,7 @@ class lease_operations {
                                                           std::size_t offset,
                                                           std::size_t length) noexcept {
     VERBSPP_TRY(part, detail::part_of<Rights>(region, offset, length, By));
-    return borrow<Rights>(part, false, call_limit::of_channel(), {});
+    return grant<Rights>(part, false, call_limit::of_channel(), {});
   }
   template <access_flags Rights, lease_by By = lease_by::window, access_flags OfRegion>
     requires LeasableWith<OfRegion, Rights, By>
@@ -398,12 +398,12 @@ class lease_operations {
   template <access_flags Rights, lease_by By = lease_by::window, class Memory>
     requires KeptByLease<Memory> && LeasableWith<std::remove_cvref_t<Memory>::rights, Rights, By>
   [[nodiscard]] auto lease(Memory&& memory, call_limit limit = call_limit::of_channel()) noexcept {
-    return keep<Rights, By>(std::forward<Memory>(memory), true, limit);
+    return grant_with<Rights, By>(std::forward<Memory>(memory), true, limit);
   }
   template <access_flags Rights, lease_by By = lease_by::window, class Memory>
     requires KeptByLease<Memory> && LeasableWith<std::remove_cvref_t<Memory>::rights, Rights, By>
   [[nodiscard]] auto post_lease(Memory&& memory) noexcept {
-    return keep<Rights, By>(std::forward<Memory>(memory), false, call_limit::of_channel());
+    return grant_with<Rights, By>(std::forward<Memory>(memory), false, call_limit::of_channel());
   }
   template <access_flags Rights, lease_by By = lease_by::window, class Memory>
     requires KeptByLease<Memory> && LeasableWith<std::remove_cvref_t<Memory>::rights, Rights, By>
@@ -437,18 +437,18 @@ class lease_operations {
   }
 
   template <access_flags Rights>
-  [[nodiscard]] result<verbspp::lease<Rights>> borrow(const detail::lease_request& request,
-                                                      bool waits, call_limit limit,
-                                                      detail::kept_memory memory) noexcept {
+  [[nodiscard]] result<verbspp::lease<Rights>> grant(const detail::lease_request& request,
+                                                     bool waits, call_limit limit,
+                                                     detail::kept_memory memory) noexcept {
     VERBSPP_TRY(owner, detail::lease_owner::grant(core(), request, waits, limit, memory));
     return verbspp::lease<Rights>(std::move(owner));
   }
 
   template <access_flags Rights, lease_by By, class Memory>
-  [[nodiscard]] auto keep(Memory&& memory, bool waits, call_limit limit) noexcept {
+  [[nodiscard]] auto grant_with(Memory&& memory, bool waits, call_limit limit) noexcept {
     const auto request = detail::whole_of<Rights>(memory, By);
     if constexpr (SharedMemory<Memory>) {
-      return borrow<Rights>(request, waits, limit, memory.keep());
+      return grant<Rights>(request, waits, limit, memory.keep());
     } else {
       using owning = verbspp::lease<Rights, std::remove_cvref_t<Memory>>;
       auto owner = detail::lease_owner::grant(core(), request, waits, limit, {});

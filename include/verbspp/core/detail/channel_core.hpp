@@ -87,7 +87,7 @@ class channel_core : stoppable_sleep {
     return connection_.loop_descriptor();
   }
   /// The records of the leases; null until the first lease.
-  [[nodiscard]] lease_book*& leases() noexcept { return leases_; }
+  [[nodiscard]] owned<lease_book>& leases() noexcept { return leases_; }
   /// The channel's id in its hub. Without a hub, the generation of the id is 0.
   [[nodiscard]] VERBSPP_DATA_PATH channel_id id() const noexcept { return id_; }
   [[nodiscard]] channel_state state() const noexcept { return connection_.state(); }
@@ -107,6 +107,8 @@ class channel_core : stoppable_sleep {
     using traits = operation_traits<Operation>;
     if (!carries(operation)) [[unlikely]]
       return uncarried(traits::name, traits::carried_by(transport::uc));
+    // The queue has no room either if the channel is not connected. `make_send_room` then returns
+    // the error.
     if (!sends_.has_room()) [[unlikely]]
       if (const result<void> made =
               make_send_room(traits::name, terms.waits_for_room, limit_of(terms));
@@ -119,6 +121,7 @@ class channel_core : stoppable_sleep {
       if (const result<void> done = post_extended(operation, tag); !done.has_value()) [[unlikely]]
         return done;
     } else {
+      // A request on UC is filled in as one on RC.
       const result<void> done =
           post_one<transport::rc>(connection_.native(), connection_.capacities(), operation, tag);
       if (!done.has_value()) [[unlikely]]
@@ -541,9 +544,10 @@ class channel_core : stoppable_sleep {
     receives_.release(*one.slot);
     return done;
   }
-  /// Copies the result of a rare call member by member, so that the caller's result can stay in
-  /// registers. Otherwise, the compiler would elide the copy, and pass the address of the caller's
-  /// result to that call, which would force the result into memory.
+  /// Calls `keep_if_lost` after a failure. Copies the result of a rare call member by member, so
+  /// that the caller's result can stay in registers. Otherwise, the compiler would elide the copy,
+  /// and pass the address of the caller's result to that call, which would force the result into
+  /// memory.
   template <class Memory>
   [[nodiscard]] VERBSPP_DATA_PATH static transport_result<completed_work> copy_of(
       const transport_result<completed_work>& rare, Memory& owned) noexcept {
@@ -588,7 +592,7 @@ class channel_core : stoppable_sleep {
   void complete_receive(const ibv_wc& completion) noexcept;
   /// Records the completion of the inbox's next receive, but does not tell the tools that watch
   /// memory. Defined in inbox_state.hpp. \returns the place of the message (see
-  /// `inbox_list::take_posted`)
+  /// `inbox_state::take_posted`)
   [[nodiscard]] pool_place& receive_message(inbox_state& inbox, const ibv_wc& completion) noexcept;
   void complete_failed(const ibv_wc& completion) noexcept;
   void complete(receive_slot& slot) noexcept { receives_.complete(slot, place_of(slot), guard_); }
@@ -605,8 +609,8 @@ class channel_core : stoppable_sleep {
     return !is_receive(completion.wr_id) &&
            sends_.complete_next(completion.wr_id, number_of(completion.status));
   }
-  /// Like `collect`, but also releases the memory of the requests. \pre `needs_care_to_collect_`
-  /// is false
+  /// Like `collect`, for the case that requests keep memory, which this function releases.
+  /// \pre `needs_care_to_collect_` is false, and results are not suspect
   VERBSPP_DATA_PATH bool collect_own() noexcept {
     ibv_wc completions[completions_per_poll];
     int filled = 0;
@@ -712,7 +716,7 @@ class channel_core : stoppable_sleep {
   std::uint32_t callers_ = 0;  ///< running calls of functions that call continuations
   receive_slots receives_{};
   memory_guard guard_{};
-  lease_book* leases_ = nullptr;
+  owned<lease_book> leases_{};
   owned<channel_member> member_{};  ///< null without a hub
   channel_id id_{};
   bool is_orphan_ = false;  ///< the channel was destroyed
