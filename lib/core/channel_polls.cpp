@@ -64,9 +64,9 @@ void channel_core::call_more() noexcept {
   end_caller();
 }
 
-/// Polls a channel that has a hub, an event loop, guarded or lost memory, suspect results, or calls
-/// for which more than the send queue has to be checked, or that had one of these when the alarm
-/// was checked last.
+/// Polls a channel for which the short path is not enough: it has a hub, an event loop, guarded or
+/// lost memory, suspect results, or calls that wait for more than requests in the send queue. Until
+/// the alarm is checked next, a channel also comes here if it had one of these.
 void channel_core::poll_with_care() noexcept {
   if (connection_.has_loop()) connection_.take_loop_events();
   // Usually the program calls `poll` because the hub has reported this channel. Taking the

@@ -140,7 +140,8 @@ void hub_state::detach(hub_member& member, bool is_destroyed) noexcept {
 
 void hub_state::leave(hub_member& member) noexcept {
   const brief_guard guard(lock_);
-  // If a channel could not be built completely, it is still attached.
+  // A channel that could not be built completely is still attached. Its queue pair has had no
+  // requests, so it has no completions.
   rows_.clear_number(member);
   room_.give_back(std::exchange(member.expected_, 0));
   drop_arrivals(rows_.of(member));

@@ -70,7 +70,8 @@ class [[gnu::visibility("hidden")]] hub_state {
   void take_all(std::chrono::steady_clock::time_point stopped_at) noexcept;
   /// Removes the queue pair of the channel, and drops the messages that are in its row.
   void detach(hub_member& member, bool is_destroyed) noexcept;
-  /// Removes the channel. Its index may be reused once no turn uses that index.
+  /// Removes the channel. Undoes `attach` if `detach` was not called. The channel's index may be
+  /// reused once no turn uses that index.
   void leave(hub_member& member) noexcept;
   /// Holds back the channel's arrivals until `release` is called, or `admit` if the hub has a table
   /// of clients.

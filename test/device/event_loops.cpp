@@ -384,7 +384,7 @@ TEST_CASE("arrivals without a completion wake a loop") {
   CHECK(must(clients.poll()).has_value());
 }
 
-TEST_CASE("a loop of a hub is woken for messages that an inbox leaves when it is destroyed") {
+TEST_CASE("a loop of a hub is woken for messages that a destroyed inbox had not taken") {
   loop_hub bed;
   channel_pair ends = bed.connect();
   std::optional<inbox> messages = must(inbox::open(ends.left, bed.pool));

@@ -281,8 +281,8 @@ TEST_CASE("poll() of a hub handles events although it leaves messages for poll(s
   served_clients all(2);
   socket_pair sockets;
   all.here[1]->watch(sockets[0]);
-  // Once the hub has returned the first message, it has found the second one too, or will find it
-  // in its completion queue.
+  // Both messages have arrived before the wait returns. The second one is then in the hub's list,
+  // or in its completion queue.
   for (int i = 0; i < 2; ++i) send_text(all.there[0], "text");
   std::array<arrival, 1> slot;
   static_cast<void>(must(all.hub->wait(slot, patience)));

@@ -244,9 +244,9 @@ class [[nodiscard]] pending {
   [[no_unique_address]] owned_memory memory_{};
 };
 
-/// A handle to a request in flight. The request itself keeps its memory alive. Outside of scopes,
-/// the functions that post a shared buffer, or that send or write a message from a pool, return
-/// such a handle.
+/// A handle to a request in flight that need not be kept. Outside of scopes, the functions that
+/// post a shared buffer, or that send or write a message from a pool, return such a handle: the
+/// request itself keeps its memory alive. In a scope, see `scoped_pending`.
 ///
 /// Like a `pending<>`, but it need not be kept: dropping it does not wait, since the memory stays
 /// until the device no longer accesses it. If the request fails after its handle was dropped, the
